@@ -1,0 +1,48 @@
+# make demo, make test: everything else they need, they set up by themselves.
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint .ci/constraints.txt
+
+.PHONY: help setup demo test test-integrations lint bench clean
+
+help:  ## What there is to make
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 20
+
+$(VENV)/bin/python:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "ors-gym needs Python 3.11 or later: make PYTHON=python3.11 …")'
+	$(PYTHON) -m venv $(VENV)
+
+# torch first, by its pin: the packages that need it would otherwise choose a build of their own.
+$(VENV)/.torch: .ci/constraints.txt | $(VENV)/bin/python
+	$(INSTALL) 'torch' && touch $@
+
+$(VENV)/.demo: pyproject.toml $(VENV)/.torch
+	$(INSTALL) --editable '.[demo]' && touch $@
+
+$(VENV)/.dev: pyproject.toml $(VENV)/.torch
+	$(INSTALL) --editable '.[all,dev]' && touch $@ $(VENV)/.demo
+
+setup: $(VENV)/.dev  ## The virtual environment, with every extra
+
+demo: $(VENV)/.demo  ## A model learns by GRPO on a real ORS server: about a minute after the installs
+	$(BIN)/ors-gym demo
+
+test: $(VENV)/.dev  ## Every test but the trainers'
+	$(BIN)/python -m pytest -n 2 --dist loadfile -m 'not integration'
+
+test-integrations: $(VENV)/.dev  ## The trainers, each learning
+	$(BIN)/python -m pytest -m integration
+
+lint: $(VENV)/.dev  ## ruff, mypy --strict, the layers
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+	$(BIN)/mypy --strict ors_gym
+	$(BIN)/lint-imports
+
+bench: $(VENV)/.dev  ## What it costs, beside its peers
+	$(BIN)/python -m tests.benchmarks
+
+clean:  ## Remove what was built
+	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache

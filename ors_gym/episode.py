@@ -1,0 +1,114 @@
+"""The ledger of one episode: `Episode` and its `Step`s. Everything that scores, shows or saves an episode reads this and nothing else."""
+
+import time
+import uuid
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from ors_gym.protocol import Blocks, JSONObject, ToolCall, ToolSpec
+from ors_gym.tasks import TaskRef
+
+FailureKind = Literal["", "environment", "infrastructure"]
+
+
+@dataclass(frozen=True)
+class Step:
+    """One tool call, or one action that could not become one.
+
+    Attributes:
+        action: What the policy said, as it said it; of several calls in one action, each step has the whole action.
+        call: The tool call that it was read as; None if it could not be read.
+        blocks: What came back, or the reason why nothing did.
+        reward: The environment's reward; None if it gave none.
+        finished: Whether the environment ended the episode here.
+        metadata: The environment's metadata.
+        invalid_action: Why the action was malformed or rejected, or "".
+        error: What failed, or "".
+        error_kind: Whose failure `error` is: the environment's or the infrastructure's, or "".
+        started_at: Seconds since the epoch.
+        elapsed: Seconds from sending to the result.
+    """
+
+    action: Any
+    call: ToolCall | None = None
+    blocks: Blocks = ()
+    reward: float | None = None
+    finished: bool = False
+    metadata: JSONObject | None = None
+    invalid_action: str = ""
+    error: str = ""
+    error_kind: FailureKind = ""
+    started_at: float = 0.0
+    elapsed: float = 0.0
+
+
+@dataclass
+class Episode:
+    """What happened in one episode, from its task to its end.
+
+    Attributes:
+        task: Which task it was.
+        env_name: The environment's name.
+        session_id: The server's id of the session, "" if none was opened.
+        prompt: The prompt's blocks.
+        tools: The tools of this task.
+        steps: The steps so far.
+        terminated: The environment said `finished`.
+        truncated: The episode was cut: by the step limit, a time-out, a failure, or because its owner closed it.
+        error: What failed, or "".
+        error_kind: Whose failure `error` is, or "".
+        started_at, ended_at: Seconds since the epoch; `ended_at` is None while it runs.
+        metadata: What its owner notes about it (group, training step, attempt), JSON values.
+        id: A unique id.
+    """
+
+    task: TaskRef
+    env_name: str = ""
+    session_id: str = ""
+    prompt: Blocks = ()
+    tools: Sequence[ToolSpec] = ()
+    steps: list[Step] = field(default_factory=list)
+    terminated: bool = False
+    truncated: bool = False
+    error: str = ""
+    error_kind: FailureKind = ""
+    started_at: float = field(default_factory=time.time)
+    ended_at: float | None = None
+    metadata: dict[str, Any] = field(default_factory=dict)
+    id: str = field(default_factory=lambda: uuid.uuid4().hex)
+
+    @property
+    def ended(self) -> bool:
+        """Whether it is over, however it ended."""
+        return self.terminated or self.truncated
+
+    @property
+    def unscored(self) -> bool:
+        """Whether the environment or the infrastructure failed, so that no reward of it may be learnt from."""
+        return bool(self.error_kind)
+
+    @property
+    def rewards(self) -> list[float]:
+        """The rewards that the environment gave, in order; steps without one are left out."""
+        return [step.reward for step in self.steps if step.reward is not None]
+
+    @property
+    def num_steps(self) -> int:
+        """Tool calls, invalid ones counted."""
+        return len(self.steps)
+
+    @property
+    def num_invalid_actions(self) -> int:
+        """Steps whose action was malformed or rejected."""
+        return sum(bool(step.invalid_action) for step in self.steps)
+
+    @property
+    def elapsed(self) -> float:
+        """Seconds from start to end, or to now while it runs."""
+        return (self.ended_at or time.time()) - self.started_at
+
+    @property
+    def environment_seconds(self) -> float:
+        """Seconds spent waiting for tool calls."""
+        return sum(step.elapsed for step in self.steps)

@@ -1,0 +1,197 @@
+"""The wire: pydantic models of the types on the standard's page "Data Types".
+
+What is read is read tolerantly: absent optional fields have defaults, unknown fields and unknown block types are kept.
+What is sent is strict: unknown fields and wrong types are refused before they leave.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any, Literal
+
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Discriminator,
+    Field,
+    FiniteFloat,
+    JsonValue,
+    Tag,
+    TypeAdapter,
+)
+
+JSONValue = JsonValue
+JSONObject = dict[str, Any]
+Task = JSONObject
+
+
+class _Read(BaseModel):
+    """A type that servers send: tolerant, immutable."""
+
+    model_config = ConfigDict(extra="allow", frozen=True)
+
+
+class _Sent(BaseModel):
+    """A type that we send: strict, immutable."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
+
+
+class TextBlock(_Read):
+    """Text content. Standard: Data Types, TextBlock."""
+
+    text: str
+    detail: JSONObject | None = None
+    type: Literal["text"] = "text"
+
+
+class ImageBlock(_Read):
+    """An image, base64-encoded. Standard: Data Types, ImageBlock."""
+
+    data: str = Field(repr=False)
+    mimeType: str
+    detail: JSONObject | None = None
+    type: Literal["image"] = "image"
+
+
+class UnknownBlock(_Read):
+    """A block of a type that the standard does not define; its fields are kept in `model_extra`."""
+
+    type: str
+
+
+def _block_tag(value: Any) -> str:
+    kind = value.get("type") if isinstance(value, Mapping) else getattr(value, "type", None)
+    return kind if kind in ("text", "image") else "unknown"
+
+
+Block = Annotated[
+    Annotated[TextBlock, Tag("text")] | Annotated[ImageBlock, Tag("image")] | Annotated[UnknownBlock, Tag("unknown")],
+    Discriminator(_block_tag),
+]
+Blocks = tuple[Block, ...]
+
+
+def _refuse_bool(value: Any) -> Any:
+    if isinstance(value, bool):
+        raise ValueError("a reward is a number, not a boolean")
+    if isinstance(value, str):
+        raise ValueError("a reward is a number, not a string")
+    return value
+
+
+Reward = Annotated[FiniteFloat, BeforeValidator(_refuse_bool)]
+
+
+class ToolSpec(_Read):
+    """A tool that an environment offers. Standard: Data Types, ToolSpec.
+
+    `input_schema` is a JSON Schema, or None for a tool without parameters.
+    """
+
+    name: str
+    description: str = ""
+    input_schema: JSONObject | None = None
+
+
+class ListToolsOutput(_Read):
+    """The answer of `/tools` and `/task_tools`. Standard: Data Types, ListToolsOutput."""
+
+    tools: tuple[ToolSpec, ...]
+
+
+class ToolOutput(_Read):
+    """What a tool call returned. Standard: Data Types, ToolOutput.
+
+    `reward` is None where the environment gave none; it is always finite.
+    """
+
+    blocks: Blocks = ()
+    reward: Reward | None = None
+    finished: bool = False
+    metadata: JSONObject | None = None
+
+
+class RunToolSuccess(_Read):
+    """Standard: Data Types, RunToolSuccess."""
+
+    ok: Literal[True]
+    output: ToolOutput
+
+
+class RunToolError(_Read):
+    """Standard: Data Types, RunToolError. `openreward` adds a `reason`."""
+
+    ok: Literal[False]
+    error: str = ""
+
+
+RunToolOutput = Annotated[RunToolSuccess | RunToolError, Field(discriminator="ok")]
+
+
+class Split(_Read):
+    """A named list of tasks. Standard: Data Types, Split; a split of another name has type "validation"."""
+
+    name: str
+    type: Literal["train", "validation", "test"] = "validation"
+
+
+class ToolCall(_Sent):
+    """A request to run a tool. Standard: Data Types, ToolCall.
+
+    `task_id` is the server's own, and only to resume a call whose stream broke.
+    """
+
+    name: str
+    input: JSONObject = Field(default_factory=dict)
+    task_id: str | None = None
+
+
+class CreateSession(_Sent):
+    """The body of `/create`: exactly one of `task_spec`, or `split` with `index`. Standard: Data Types, CreateSession."""
+
+    env_name: str
+    task_spec: JSONObject | None = None
+    split: str | None = None
+    index: int | None = None
+    secrets: dict[str, str] | None = Field(default=None, repr=False)
+
+
+class ListTasks(_Sent):
+    """The body of `/tasks`. Standard: Data Types, ListTasks."""
+
+    split: str
+
+
+class NumTasks(_Sent):
+    """The body of `/num_tasks`. Standard: Data Types, NumTasks."""
+
+    split: str
+
+
+class GetTask(_Sent):
+    """The body of `/task` and `/get_task`. Standard: Data Types, GetTask."""
+
+    split: str
+    index: int
+
+
+class GetTaskRange(_Sent):
+    """The body of `/task_range`: `start` inclusive, `stop` exclusive, both may be negative. Standard: Data Types, GetTaskRange."""
+
+    split: str
+    start: int | None = None
+    stop: int | None = None
+
+
+blocks_adapter: TypeAdapter[Blocks] = TypeAdapter(Blocks)
+run_tool_output_adapter: TypeAdapter[RunToolSuccess | RunToolError] = TypeAdapter(RunToolOutput)
+splits_adapter: TypeAdapter[tuple[Split, ...]] = TypeAdapter(tuple[Split, ...])
+
+
+def text_of(blocks: Sequence[TextBlock | ImageBlock | UnknownBlock]) -> str:
+    """The text blocks, joined by newlines; other blocks are left out.
+
+    >>> text_of([TextBlock(text="What is"), TextBlock(text="2+2?")])
+    'What is\\n2+2?'
+    """
+    return "\n".join(block.text for block in blocks if isinstance(block, TextBlock))
