@@ -1,4 +1,4 @@
-"""The ledger of one episode: `Episode` and its `Step`s. Everything that scores, shows or saves an episode reads this and nothing else."""
+"""The ledger of one episode: what everything that scores, shows or saves an episode reads, and nothing else."""
 
 import time
 import uuid

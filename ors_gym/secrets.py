@@ -5,6 +5,7 @@ import json
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 
 @dataclass(frozen=True)
@@ -34,7 +35,7 @@ class EnvSecret:
             return os.environ[self.env]
         except KeyError:
             raise KeyError(
-                f"the secret refers to the environment variable {self.env!r}, which is not set; set it before the session is created"
+                f"the environment variable {self.env!r} that a secret refers to is not set; set it before the session is created"
             ) from None
 
 
@@ -80,7 +81,7 @@ def _resolve(name: str, secret: "SecretLike") -> ResolvedSecret:
     )
 
 
-SecretLike = str | tuple[str | EnvSecret, Sequence[str]] | EnvSecret | Mapping[str, object]
+SecretLike = str | tuple[str | EnvSecret, Sequence[str]] | EnvSecret | Mapping[str, Any]
 
 
 class Redactor:
