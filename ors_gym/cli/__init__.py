@@ -1,0 +1,14 @@
+"""The command line: `ors-gym demo | info | play | eval | serve | check | view`. One module a command."""
+
+import typer
+
+from ors_gym.cli.info import info
+
+app = typer.Typer(
+    name="ors-gym",
+    help="Open Reward Standard environments in Gymnasium, GRPO and evaluation.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+app.command()(info)

@@ -1,0 +1,5 @@
+"""`python -m ors_gym.cli`."""
+
+from ors_gym.cli import app
+
+app()
