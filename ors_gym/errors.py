@@ -20,7 +20,8 @@ Three kinds of trouble stay apart from where they arise to the trainer that read
     ├── RequestRejected           a 4xx about the caller's own request: unknown environment, split, index
     │   └── NotFound              a 404 of that kind
     ├── SessionClosed             a closed session, environment or client was used
-    └── RecordError               a file of records that cannot be read
+    ├── RecordError               a file of records that cannot be read
+    └── ServerStartFailed         a local server did not come up
 
 Misuse of an argument is a plain `ValueError` or `TypeError`.
 """
@@ -131,3 +132,7 @@ class SessionClosed(ORSError):
 
 class RecordError(ORSError):
     """A file of records that cannot be read; the message names the file and the line."""
+
+
+class ServerStartFailed(ORSError):
+    """A local server did not come up; `detail` is what it wrote."""
