@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from ors_gym.protocol import Blocks, JSONObject, ToolCall, ToolSpec
+from ors_gym import _html
+from ors_gym.protocol import Blocks, JSONObject, ToolCall, ToolSpec, blocks_html
 from ors_gym.tasks import TaskRef
 
 FailureKind = Literal["", "environment", "infrastructure"]
@@ -41,6 +42,16 @@ class Step:
     error_kind: FailureKind = ""
     started_at: float = 0.0
     elapsed: float = 0.0
+
+    def _repr_html_(self) -> str:
+        title = self.call.name if self.call else "no tool call"
+        said = self.call.input if self.call else self.action
+        facts: dict[str, str | float | None] = {"reward": self.reward, "seconds": self.elapsed}
+        if self.finished:
+            facts["finished"] = "yes"
+        trouble = [_html.element("div", reason, style="color:#c0392b") for reason in (self.invalid_action, self.error) if reason]
+        action = _html.text(said) if isinstance(said, str) else _html.json_text(said)
+        return _html.box(title, facts, action, blocks_html(self.blocks), *trouble)
 
 
 @dataclass
@@ -112,3 +123,26 @@ class Episode:
     def environment_seconds(self) -> float:
         """Seconds spent waiting for tool calls."""
         return sum(step.elapsed for step in self.steps)
+
+    @property
+    def outcome(self) -> str:
+        """How it stands, in a word or two: running, finished, truncated, environment failed, infrastructure failed."""
+        if self.error_kind:
+            return f"{self.error_kind} failed"
+        if not self.ended:
+            return "running"
+        return "finished" if self.terminated else "truncated"
+
+    def _repr_html_(self) -> str:
+        facts: dict[str, str | float | None] = {
+            "reward": sum(self.rewards) if not self.unscored else None,
+            "steps": self.num_steps,
+            "seconds": self.elapsed,
+            "": self.outcome,
+        }
+        trouble = [_html.element("div", self.error, style="color:#c0392b")] if self.error else []
+        prompt = _html.folded("prompt", blocks_html(self.prompt), unfolded=True)
+        steps = [
+            _html.folded(f"step {n}", _html.Markup(step._repr_html_()), unfolded=n <= 5) for n, step in enumerate(self.steps, 1)
+        ]
+        return _html.box(f"{self.env_name} {self.task.key}".strip(), facts, *trouble, prompt, *steps)

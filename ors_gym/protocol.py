@@ -19,6 +19,8 @@ from pydantic import (
     TypeAdapter,
 )
 
+from ors_gym import _html
+
 JSONValue = JsonValue
 JSONObject = dict[str, Any]
 Task = JSONObject
@@ -43,6 +45,9 @@ class TextBlock(_Read):
     detail: JSONObject | None = None
     type: Literal["text"] = "text"
 
+    def _repr_html_(self) -> str:
+        return _html.text(self.text)
+
 
 class ImageBlock(_Read):
     """An image, base64-encoded. Standard: Data Types, ImageBlock."""
@@ -52,11 +57,17 @@ class ImageBlock(_Read):
     detail: JSONObject | None = None
     type: Literal["image"] = "image"
 
+    def _repr_html_(self) -> str:
+        return _html.image(self.data, self.mimeType)
+
 
 class UnknownBlock(_Read):
     """A block of a type that the standard does not define; its fields are kept in `model_extra`."""
 
     type: str
+
+    def _repr_html_(self) -> str:
+        return _html.folded(f"a block of type {self.type!r}", _html.json_text(self.model_dump()))
 
 
 def _block_tag(value: Any) -> str:
@@ -69,6 +80,20 @@ Block = Annotated[
     Discriminator(_block_tag),
 ]
 Blocks = tuple[Block, ...]
+
+
+class Prompt(tuple[Block, ...]):
+    """A prompt: its blocks, and in a notebook what they show."""
+
+    __slots__ = ()
+
+    def _repr_html_(self) -> str:
+        return blocks_html(self)
+
+
+def blocks_html(blocks: Blocks) -> _html.Markup:
+    """Blocks as a notebook shows them."""
+    return _html.join(_html.Markup(block._repr_html_()) for block in blocks)
 
 
 def _refuse_bool(value: Any) -> Any:
@@ -92,6 +117,21 @@ class ToolSpec(_Read):
     description: str = ""
     input_schema: JSONObject | None = None
 
+    def _repr_html_(self) -> str:
+        schema = (
+            _html.folded("parameters", _html.json_text(self.input_schema)) if self.input_schema else _html.muted("no parameters")
+        )
+        return _html.box(self.name, {}, _html.element("div", self.description), schema)
+
+
+class Tools(tuple[ToolSpec, ...]):
+    """The tools of an environment or of a task, and in a notebook a box for each."""
+
+    __slots__ = ()
+
+    def _repr_html_(self) -> str:
+        return _html.join(_html.Markup(tool._repr_html_()) for tool in self)
+
 
 class ListToolsOutput(_Read):
     """The answer of `/tools` and `/task_tools`. Standard: Data Types, ListToolsOutput."""
@@ -109,6 +149,11 @@ class ToolOutput(_Read):
     reward: Reward | None = None
     finished: bool = False
     metadata: JSONObject | None = None
+
+    def _repr_html_(self) -> str:
+        facts: dict[str, str | float | None] = {"reward": self.reward, "finished": "yes" if self.finished else "no"}
+        metadata = [_html.folded("metadata", _html.json_text(self.metadata))] if self.metadata else []
+        return _html.box("output", facts, blocks_html(self.blocks), *metadata)
 
 
 class RunToolSuccess(_Read):
