@@ -159,15 +159,11 @@ class _ServerProcess:
 
     def __init__(self, module: str, orders: Mapping[str, Any]) -> None:
         report, child_report = os.pipe()
+        program = f"import sys; sys.path[:] = {sys.path!r}; from {module} import main; main()"
         self._report = os.fdopen(report, "rb", buffering=0)
         try:
             self._process = subprocess.Popen(
-                [
-                    sys.executable,
-                    "-c",
-                    f"import sys; sys.path[:] = {sys.path!r}; from {module} import main; main()",
-                    str(child_report),
-                ],
+                [sys.executable, "-c", program, str(child_report)],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.STDOUT,

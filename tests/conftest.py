@@ -1,0 +1,28 @@
+"""Real servers for every test that needs one: both SDKs, each in a process of its own, once a session."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.servers.sdk_server import SDKServer
+
+
+@pytest.fixture(scope="session")
+def ors_server() -> Iterator[SDKServer]:
+    """The tests' environments on the reference SDK."""
+    with SDKServer("ors") as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def openreward_server() -> Iterator[SDKServer]:
+    """The tests' environments on the openreward SDK."""
+    with SDKServer("openreward.environments") as server:
+        yield server
+
+
+@pytest.fixture(params=["ors_server", "openreward_server"])
+def real_server(request: pytest.FixtureRequest) -> SDKServer:
+    """Each SDK's server in turn."""
+    server: SDKServer = request.getfixturevalue(request.param)
+    return server
