@@ -25,6 +25,7 @@ $(VENV)/.dev: pyproject.toml $(VENV)/.torch
 	$(INSTALL) --editable '.[all,dev]' && touch $@ $(VENV)/.demo
 
 setup: $(VENV)/.dev  ## The virtual environment, with every extra
+	@command -v chromium >/dev/null || echo "The viewer's tests drive Chromium and are skipped without it: apt-get install chromium"
 
 demo: $(VENV)/.demo  ## A model learns by GRPO on a real ORS server: about a minute after the installs
 	$(BIN)/ors-gym demo
