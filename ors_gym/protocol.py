@@ -15,6 +15,8 @@ from pydantic import (
     Field,
     FiniteFloat,
     JsonValue,
+    StrictBool,
+    StrictInt,
     Tag,
     TypeAdapter,
 )
@@ -35,7 +37,7 @@ class _Read(BaseModel):
 class _Sent(BaseModel):
     """A type that we send: strict, immutable."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, hide_input_in_errors=True)
 
 
 class TextBlock(_Read):
@@ -147,7 +149,7 @@ class ToolOutput(_Read):
 
     blocks: Blocks = ()
     reward: Reward | None = None
-    finished: bool = False
+    finished: StrictBool = False
     metadata: JSONObject | None = None
 
     def _repr_html_(self) -> str:
@@ -170,7 +172,15 @@ class RunToolError(_Read):
     error: str = ""
 
 
-RunToolOutput = Annotated[RunToolSuccess | RunToolError, Field(discriminator="ok")]
+def _ok_tag(value: Any) -> str | None:
+    ok = value.get("ok") if isinstance(value, Mapping) else getattr(value, "ok", None)
+    return {True: "success", False: "error"}[ok] if isinstance(ok, bool) else None
+
+
+RunToolOutput = Annotated[
+    Annotated[RunToolSuccess, Tag("success")] | Annotated[RunToolError, Tag("error")],
+    Discriminator(_ok_tag),
+]
 
 
 class Split(_Read):
@@ -228,7 +238,37 @@ class GetTaskRange(_Sent):
     stop: int | None = None
 
 
+class SessionId(_Read):
+    """The answer of `/create_session`, `/create` and `/delete`. Standard: HTTP API, Session Management."""
+
+    sid: str
+
+
+class NumTasksOutput(_Read):
+    """The answer of `/num_tasks`. Standard: HTTP API, POST /{env_name}/num_tasks."""
+
+    num_tasks: Annotated[StrictInt, Field(ge=0)]
+
+
+class TaskOutput(_Read):
+    """The answer of `/task` and `/get_task`. Standard: HTTP API, POST /{env_name}/task."""
+
+    task: Task
+
+
+class TasksOutput(_Read):
+    """The answer of `/tasks` and `/task_range`. Standard: HTTP API, POST /{env_name}/tasks."""
+
+    tasks: tuple[Task, ...]
+
+
 blocks_adapter: TypeAdapter[Blocks] = TypeAdapter(Blocks)
+names_adapter: TypeAdapter[tuple[str, ...]] = TypeAdapter(tuple[str, ...])
+list_tools_adapter = TypeAdapter(ListToolsOutput)
+session_id_adapter = TypeAdapter(SessionId)
+num_tasks_adapter = TypeAdapter(NumTasksOutput)
+task_adapter = TypeAdapter(TaskOutput)
+tasks_adapter = TypeAdapter(TasksOutput)
 run_tool_output_adapter: TypeAdapter[RunToolSuccess | RunToolError] = TypeAdapter(RunToolOutput)
 splits_adapter: TypeAdapter[tuple[Split, ...]] = TypeAdapter(tuple[Split, ...])
 

@@ -69,8 +69,8 @@ def _resolve(name: str, secret: "SecretLike") -> ResolvedSecret:
             return ResolvedSecret(secret)
         case EnvSecret():
             return ResolvedSecret(secret.resolve(), secret.allowed_domains)
-        case {"env": str(variable), **rest} if set(rest) <= {"allowed_domains"}:
-            reference = EnvSecret(variable, tuple(rest.get("allowed_domains", ())))
+        case Mapping() as form if isinstance(form.get("env"), str) and set(form) <= {"env", "allowed_domains"}:
+            reference = EnvSecret(form["env"], tuple(form.get("allowed_domains", ())))
             return ResolvedSecret(reference.resolve(), reference.allowed_domains)
         case (str(value), domains):
             return ResolvedSecret(value, tuple(domains))
