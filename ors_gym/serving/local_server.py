@@ -208,7 +208,7 @@ class _ServerProcess:
                 piece = report.read(65536)
                 received += piece
                 if not piece:
-                    return json.loads(received) if received else {}  # type: ignore[no-any-return]
+                    return json.loads(received) if received else {}
         return None
 
     @property
