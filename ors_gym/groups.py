@@ -1,12 +1,12 @@
 """`RolloutGroup`: several episodes of one task, what each was worth, and how much better than its siblings each was."""
 
-import html
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Literal
 
+from ors_gym import _html
 from ors_gym.episode import Episode
 from ors_gym.rewards import RewardReduction, reduce
 from ors_gym.tasks import TaskRef
@@ -21,18 +21,19 @@ _NO_SPREAD = 1e-9
 class RolloutGroup:
     """The episodes of one task.
 
-    Args:
-        task: The task that all of them worked on.
-        episodes: The episodes, in the order of their rollouts.
-        reward: How an episode's rewards become one, as in `ors_gym.rewards.reduce`.
+        Args:
+            task: The task that all of them worked on.
+            episodes: The episodes, in the order of their rollouts.
+            reward: How an episode's rewards become one, as in `ors_gym.rewards.reduce`.
 
-    >>> from ors_gym.episode import Step
-    >>> task = TaskRef("train", 0)
-    >>> group = RolloutGroup(task, [Episode(task, steps=[Step("a", reward=reward)]) for reward in (1.0, 0.0, 0.0, 0.0)])
-    >>> group.rewards
-    [1.0, 0.0, 0.0, 0.0]
-    >>> group.advantages()
-    [1.5, -0.5, -0.5, -0.5]
+        >>> from ors_gym import _html
+    from ors_gym.episode import Step
+        >>> task = TaskRef("train", 0)
+        >>> group = RolloutGroup(task, [Episode(task, steps=[Step("a", reward=reward)]) for reward in (1.0, 0.0, 0.0, 0.0)])
+        >>> group.rewards
+        [1.0, 0.0, 0.0, 0.0]
+        >>> group.advantages()
+        [1.5, -0.5, -0.5, -0.5]
     """
 
     task: TaskRef
@@ -107,26 +108,21 @@ class RolloutGroup:
 
     def _repr_html_(self) -> str:
         """The group as a table, for a notebook. Everything that a server said is escaped."""
-        rows = "".join(
-            f"<tr><td>{position}</td><td>{_number(reward)}</td><td>{_number(advantage)}</td><td>{episode.num_steps}</td>"
-            f"<td>{episode.num_invalid_actions}</td><td>{html.escape(_ending(episode))}</td></tr>"
-            for position, (episode, reward, advantage) in enumerate(
+        rows = [
+            (rollout, reward, advantage, episode.num_steps, episode.num_invalid_actions, _ending(episode))
+            for rollout, (episode, reward, advantage) in enumerate(
                 zip(self.episodes, self._rewards, self.advantages(), strict=True)
             )
-        )
-        return (
-            f"<table><caption>{html.escape(self.task.key)}: mean reward {_number(self.mean_reward)}, "
-            f"{self.num_unscored} unscored</caption><thead><tr><th>rollout</th><th>reward</th><th>advantage</th><th>steps</th>"
-            f"<th>invalid</th><th>end</th></tr></thead><tbody>{rows}</tbody></table>"
+        ]
+        return _html.box(
+            f"group {self.task.key}",
+            {"episodes": len(self), "mean reward": self.mean_reward, "unscored": self.num_unscored},
+            _html.table(("rollout", "reward", "advantage", "steps", "invalid", "end"), rows),
         )
 
 
 def _mean(numbers: Sequence[float]) -> float:
     return math.fsum(number / len(numbers) for number in numbers)
-
-
-def _number(value: float | None) -> str:
-    return "–" if value is None else f"{value:.3g}"
 
 
 def _ending(episode: Episode) -> str:
