@@ -1,0 +1,92 @@
+"""An episode as chat messages, in OpenAI's form, which chat templates take too."""
+
+import json
+from typing import Any
+
+from ors_gym.episode import Episode, Step
+from ors_gym.observations import render
+from ors_gym.protocol import Blocks, ImageBlock
+
+Message = dict[str, Any]
+
+
+def episode_messages(episode: Episode, system_prompt: str | None = None, *, images: bool = False) -> list[Message]:
+    """The conversation of an episode: the prompt, then each action with what came back.
+
+    An action that was read as several tool calls is one assistant message with all of them, followed by one tool message each. An
+    action that was none is an assistant message with its text, and the reason comes back as the user's.
+
+    Args:
+        episode: The episode.
+        system_prompt: A system message to begin with; None for none.
+        images: Whether images are content parts (`image_url`, as data URLs) or short placeholders in the text.
+
+    Returns:
+        Messages whose `arguments` are JSON text.
+
+    >>> from ors_gym.protocol import TextBlock
+    >>> from ors_gym.tasks import TaskRef
+    >>> episode_messages(Episode(TaskRef("train", 0), prompt=(TextBlock(text="2+2?"),)))
+    [{'role': 'user', 'content': '2+2?'}]
+    """
+    messages: list[Message] = [] if system_prompt is None else [{"role": "system", "content": system_prompt}]
+    messages.append({"role": "user", "content": content_of(episode.prompt, images=images)})
+    for number, steps in enumerate(_turns(episode.steps)):
+        messages.extend(_turn_messages(steps, number, images))
+    return messages
+
+
+def content_of(blocks: Blocks, *, images: bool = False) -> str | list[dict[str, Any]]:
+    """The content of a message: text, or, where `images` is set and there are some, a list of parts.
+
+    >>> from ors_gym.protocol import TextBlock
+    >>> content_of((TextBlock(text="Hello"), TextBlock(text="there")))
+    'Hello\\nthere'
+    """
+    if not images or not any(isinstance(block, ImageBlock) for block in blocks):
+        return str(render(blocks))
+    return [_image_part(block) if isinstance(block, ImageBlock) else {"type": "text", "text": render([block])} for block in blocks]
+
+
+def _turns(steps: list[Step]) -> list[list[Step]]:
+    """The steps by action: those of several calls in one action hold the same action object."""
+    turns: list[list[Step]] = []
+    for step in steps:
+        previous = turns[-1][-1] if turns else None
+        together = previous is not None and previous.call is not None and step.call is not None and previous.action is step.action
+        if together and not isinstance(step.action, (int, float, bool, type(None))):
+            turns[-1].append(step)
+        else:
+            turns.append([step])
+    return turns
+
+
+def _turn_messages(steps: list[Step], number: int, images: bool) -> list[Message]:
+    calls = [step for step in steps if step.call is not None]
+    if not calls:
+        reason = content_of(steps[0].blocks, images=images) or steps[0].invalid_action
+        return [{"role": "assistant", "content": _said(steps[0].action)}, {"role": "user", "content": reason}]
+    ids = [f"call_{number}_{position}" for position in range(len(calls))]
+    tool_calls = [_tool_call(step, identifier) for step, identifier in zip(calls, ids, strict=True)]
+    assistant = {"role": "assistant", "content": "", "tool_calls": tool_calls}
+    return [assistant, *(_tool_message(step, identifier, images) for step, identifier in zip(calls, ids, strict=True))]
+
+
+def _tool_call(step: Step, identifier: str) -> dict[str, Any]:
+    assert step.call is not None
+    function = {"name": step.call.name, "arguments": json.dumps(step.call.input)}
+    return {"id": identifier, "type": "function", "function": function}
+
+
+def _tool_message(step: Step, identifier: str, images: bool) -> Message:
+    assert step.call is not None
+    content = content_of(step.blocks, images=images) or step.invalid_action or step.error
+    return {"role": "tool", "tool_call_id": identifier, "name": step.call.name, "content": content}
+
+
+def _said(action: Any) -> str:
+    return action if isinstance(action, str) else json.dumps(action, default=repr)
+
+
+def _image_part(block: ImageBlock) -> dict[str, Any]:
+    return {"type": "image_url", "image_url": {"url": f"data:{block.mimeType};base64,{block.data}"}}

@@ -1,0 +1,9 @@
+"""JSON Schema at work: validate values, sample them, enumerate them, and ask a person for them.
+
+A server's schemas are not trusted: nothing is fetched, and none of them makes a call here hang, or take memory without end.
+"""
+
+from ors_gym.schemas._parameters import Parameter, parameters, read_text
+from ors_gym.schemas._validation import SafeValidator, Schema, SchemaError, validate
+
+__all__ = ["Parameter", "SafeValidator", "Schema", "SchemaError", "parameters", "read_text", "validate"]
