@@ -1,6 +1,7 @@
 """An episode as chat messages, in OpenAI's form, which chat templates take too."""
 
 import json
+from collections.abc import Mapping
 from typing import Any
 
 from ors_gym.episode import Episode, Step
@@ -68,7 +69,7 @@ def _turn_messages(steps: list[Step], number: int, images: bool) -> list[Message
         return [{"role": "assistant", "content": _said(steps[0].action)}, {"role": "user", "content": reason}]
     ids = [f"call_{number}_{position}" for position in range(len(calls))]
     tool_calls = [_tool_call(step, identifier) for step, identifier in zip(calls, ids, strict=True)]
-    assistant = {"role": "assistant", "content": "", "tool_calls": tool_calls}
+    assistant = {"role": "assistant", "content": _text_beside(steps[0].action), "tool_calls": tool_calls}
     return [assistant, *(_tool_message(step, identifier, images) for step, identifier in zip(calls, ids, strict=True))]
 
 
@@ -84,7 +85,17 @@ def _tool_message(step: Step, identifier: str, images: bool) -> Message:
     return {"role": "tool", "tool_call_id": identifier, "name": step.call.name, "content": content}
 
 
+def _text_beside(action: Any) -> str:
+    """What a chat message says beside its calls."""
+    content = action.get("content") if isinstance(action, Mapping) and action.get("role") == "assistant" else ""
+    return content if isinstance(content, str) else ""
+
+
 def _said(action: Any) -> str:
+    """An action that was no call, as text; of a chat message, what it said and the calls that it meant."""
+    if isinstance(action, Mapping) and action.get("role") == "assistant":
+        calls = action.get("tool_calls") or ()
+        return "\n".join(filter(None, [_text_beside(action), *(json.dumps(call, default=repr) for call in calls)]))
     return action if isinstance(action, str) else json.dumps(action, default=repr)
 
 
