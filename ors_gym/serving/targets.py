@@ -2,11 +2,14 @@
 
 import importlib
 import importlib.util
+import json
 import sys
 from pathlib import Path
 from types import ModuleType
 from typing import Any
+from urllib.parse import parse_qsl
 
+import gymnasium as gym
 from ors import Environment
 
 
@@ -19,6 +22,8 @@ def load_target(target: str | type[Any]) -> type[Environment]:
 
     Args:
         target: `module:Class`, `path.py:Class`, `gym:ID` (a Gymnasium id), `reasoning_gym:NAME` (a dataset), or the class itself.
+            The middle two take keyword arguments as a query, JSON where it reads as such:
+            `gym:FrozenLake-v1?is_slippery=false&map_name=8x8`.
 
     Raises:
         TargetError: There is no such module, file, class or id, or the class is not an ORS environment.
@@ -28,15 +33,35 @@ def load_target(target: str | type[Any]) -> type[Environment]:
     prefix, separator, rest = target.partition(":")
     if not separator or not rest:
         raise TargetError(f"{target!r} is not a target; use module:Class, path.py:Class, gym:ID or reasoning_gym:NAME")
-    if prefix == "gym":
-        from ors_gym.serving.gymnasium_environment import gymnasium_environment
-
-        return gymnasium_environment(rest)
-    if prefix == "reasoning_gym":
-        from ors_gym.serving.reasoning_gym_environment import reasoning_gym_environment
-
-        return reasoning_gym_environment(rest)
+    if prefix in ("gym", "reasoning_gym"):
+        return _load_made(prefix, rest, target)
     return _load_class(target)
+
+
+def _load_made(kind: str, call: str, target: str) -> type[Environment]:
+    name, _, query = call.partition("?")
+    options = {key: _json_or_text(value) for key, value in parse_qsl(query, keep_blank_values=True)}
+    try:
+        if kind == "gym":
+            from ors_gym.serving._gymnasium import gymnasium_environment
+
+            return gymnasium_environment(name, **options)
+        from ors_gym.serving._reasoning_gym import reasoning_gym_environment
+
+        return reasoning_gym_environment(name, **options)
+    except (gym.error.Error, TypeError, ValueError) as error:
+        raise TargetError(f"{target!r}: {error}") from error
+    except ModuleNotFoundError as error:
+        if error.name != "reasoning_gym":
+            raise
+        raise TargetError(f'{target!r} needs reasoning-gym: pip install "ors-gym[reasoning-gym]"') from None
+
+
+def _json_or_text(value: str) -> Any:
+    try:
+        return json.loads(value)
+    except ValueError:
+        return value
 
 
 def _load_class(target: str) -> type[Environment]:
