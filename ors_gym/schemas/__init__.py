@@ -5,6 +5,18 @@ A server's schemas are not trusted: nothing is fetched, and none of them makes a
 
 from ors_gym.schemas._parameters import Parameter, parameters, read_text
 from ors_gym.schemas._sampling import Sampler, sample
+from ors_gym.schemas._strings import draw_text
 from ors_gym.schemas._validation import SafeValidator, Schema, SchemaError, validate
 
-__all__ = ["Parameter", "SafeValidator", "Sampler", "Schema", "SchemaError", "parameters", "read_text", "sample", "validate"]
+__all__ = [
+    "Parameter",
+    "SafeValidator",
+    "Sampler",
+    "Schema",
+    "SchemaError",
+    "draw_text",
+    "parameters",
+    "read_text",
+    "sample",
+    "validate",
+]
