@@ -20,6 +20,10 @@ class ValueSpace(Space[T]):
     A subclass names what makes two spaces equal in `_key`, and gives the least of its values in `zero`.
     """
 
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
+        batch_differing_spaces.register(cls)(_batch_differing_spaces)  # which looks for the class itself, not for its bases
+
     def __init__(self, seed: int | np.random.Generator | None = None) -> None:
         super().__init__(None, None, seed)
 
@@ -45,9 +49,7 @@ class ValueSpace(Space[T]):
         return list(sample_n)
 
     def __eq__(self, other: object) -> bool:
-        return type(other) is type(self) and other._key() == self._key()  # type: ignore[attr-defined]
-
-    __hash__ = None  # type: ignore[assignment]
+        return type(other) is type(self) and other._key() == self._key()
 
     def __deepcopy__(self, memo: dict[int, Any]) -> "ValueSpace[T]":
         """A copy with a generator of its own; all else is immutable, and shared: batching copies a space n times."""
@@ -66,8 +68,7 @@ def refuse_mask(space: Space[Any], mask: Any, probability: Any) -> None:
         raise ValueError(f"{type(space).__name__} is sampled without a mask and without probabilities")
 
 
-@batch_differing_spaces.register(ValueSpace)  # type: ignore[misc]
-def _batch_differing_spaces(spaces: Sequence[ValueSpace[Any]]) -> Tuple[Any]:
+def _batch_differing_spaces(spaces: Sequence[ValueSpace[Any]]) -> Space[Any]:
     return Tuple([copy.deepcopy(space) for space in spaces], seed=copy.deepcopy(spaces[0].np_random))
 
 
