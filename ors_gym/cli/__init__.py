@@ -3,6 +3,7 @@
 import typer
 
 from ors_gym.cli.info import info
+from ors_gym.cli.view import view
 
 app = typer.Typer(
     name="ors-gym",
@@ -12,3 +13,4 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 app.command()(info)
+app.command()(view)
