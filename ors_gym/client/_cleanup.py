@@ -1,0 +1,96 @@
+"""Work that must come to its end: the deletion of sessions, on a loop that goes down, and without one."""
+
+import asyncio
+import logging
+import ssl
+from collections.abc import Coroutine, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+import httpx
+
+logger = logging.getLogger("ors_gym.client")
+T = TypeVar("T")
+
+_LAST_RESORT_SECONDS = 10.0
+
+
+class Cleanup(asyncio.Task[T]):
+    """A task that cancellation does not end: a loop that goes down cancels every task once, and then waits for it.
+
+    Its work limits its own time by other means than `asyncio.timeout`, which cancels too.
+    """
+
+    def cancel(self, msg: Any | None = None) -> bool:
+        return False
+
+    def give_up(self) -> None:
+        """Ends it after all."""
+        super().cancel()
+
+
+class Cleanups:
+    """The cleanup tasks of a client."""
+
+    def __init__(self) -> None:
+        self._tasks: set[Cleanup[Any]] = set()
+
+    def start(self, work: Coroutine[Any, Any, T]) -> "Cleanup[T]":
+        """Starts `work`, which goes on whatever happens to the caller."""
+        task = Cleanup(work, loop=asyncio.get_running_loop())
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return task
+
+    async def finish(self, task: "Cleanup[Any]", seconds: float | None) -> bool:
+        """Waits for a task, and ends it after `seconds`. A caller that is cancelled leaves it running.
+
+        Returns:
+            Whether it came to its own end.
+        """
+        if task.done():
+            return True
+        loop = asyncio.get_running_loop()
+        timer = None if seconds is None else loop.call_later(seconds, task.give_up)
+        task.add_done_callback(lambda _: timer.cancel() if timer else None)
+        await asyncio.wait((task,))
+        return not task.cancelled()
+
+    async def finish_others(self, seconds: float) -> None:
+        """Waits, within a cleanup task, for all others, and ends those that take longer than `seconds`."""
+        if others := [task for task in self._tasks if task is not asyncio.current_task()]:
+            _, late = await asyncio.wait(others, timeout=seconds)
+            for task in late:
+                task.give_up()
+
+
+@dataclass(frozen=True)
+class LastResort:
+    """Deletes sessions without an event loop: at interpreter exit, or when a client is collected after its loop has gone."""
+
+    verify: ssl.SSLContext | bool
+    cert: Any
+    proxy: Any
+    trust_env: bool
+    auth: httpx.Auth | None
+
+    def delete(self, sessions: Iterable[tuple[httpx.URL, Mapping[str, str]]]) -> None:
+        """Posts `/delete` for each, one after another, within 10 s in all."""
+        client = httpx.Client(
+            verify=self.verify,
+            cert=self.cert,
+            proxy=self.proxy,
+            trust_env=self.trust_env,
+            auth=self.auth,
+            timeout=_LAST_RESORT_SECONDS / 4,
+        )
+        unreachable: set[bytes] = set()
+        with client:
+            for url, headers in sessions:
+                if url.netloc in unreachable:
+                    continue
+                try:
+                    client.post(url, headers=headers)
+                except httpx.HTTPError as error:
+                    unreachable.add(url.netloc)
+                    logger.warning("sessions on %s://%s could not be deleted: %r", url.scheme, url.netloc.decode("ascii"), error)

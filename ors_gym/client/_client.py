@@ -1,0 +1,194 @@
+"""The door to one ORS server, or to several equal ones."""
+
+import os
+import re
+import ssl
+import warnings
+import weakref
+from collections.abc import Mapping, Sequence
+from types import TracebackType
+
+import httpx
+
+from ors_gym.client._cleanup import LastResort
+from ors_gym.client._config import Retry, Timeout
+from ors_gym.client._core import Core
+from ors_gym.client._environment import AsyncEnvironment
+from ors_gym.client._http import Http
+from ors_gym.client._servers import Servers
+from ors_gym.client._stats import Counters, EventHooks, Stats, checked_hooks
+from ors_gym.client._urls import is_local_or_secure
+from ors_gym.protocol import names_adapter
+from ors_gym.secrets import Redactor
+
+_SENSITIVE_HEADER = re.compile(r"auth|cookie|key|secret|token", re.I)
+
+
+class AsyncORSClient:
+    """An asynchronous client of an Open Reward Standard server, or of several equal ones, on one event loop.
+
+    Args:
+        base_url: `https://host[:port][/prefix]`, or a list of equal servers: a session is placed on the least busy one, and stays.
+        api_key: Sent as `X-API-Key`; if None, `ORS_API_KEY` is, to https and loopback URLs only.
+        headers: Sent with every request.
+        auth: A pair for HTTP Basic, or an `httpx.Auth`.
+        timeout: Limits in seconds.
+        retry: What is tried again, and how often.
+        max_sessions: How many sessions may be open at once; more wait. None is without limit.
+        keepalive: Seconds without traffic until a session is pinged; None never pings.
+        max_response_bytes: The longest response body.
+        event_hooks: Functions of a `RequestTrace`, by `"request"` (to be sent) and `"response"` (ended).
+        verify, cert, proxy, trust_env: TLS and proxies, as for `httpx.AsyncClient`; environment variables are read unless
+            `trust_env` is False.
+
+    Raises:
+        ValueError: `base_url` is not an http or https URL.
+
+    Use it with `async with`, or `aclose` it: sessions that are still open are then deleted.
+    """
+
+    def __init__(
+        self,
+        base_url: str | Sequence[str],
+        *,
+        api_key: str | None = None,
+        headers: Mapping[str, str] | None = None,
+        auth: tuple[str, str] | httpx.Auth | None = None,
+        timeout: Timeout = Timeout(),
+        retry: Retry = Retry(),
+        max_sessions: int | None = None,
+        keepalive: float | None = 60.0,
+        max_response_bytes: int = 64 * 2**20,
+        event_hooks: EventHooks | None = None,
+        verify: ssl.SSLContext | bool = True,
+        cert: str | tuple[str, str] | tuple[str, str, str] | None = None,
+        proxy: str | httpx.URL | httpx.Proxy | None = None,
+        trust_env: bool = True,
+    ) -> None:
+        if max_sessions is not None and max_sessions < 1:
+            raise ValueError(f"max_sessions must be at least 1, or None, not {max_sessions}")
+        if keepalive is not None and not keepalive > 0:
+            raise ValueError(f"keepalive must be a number of seconds above 0, or None, not {keepalive}")
+        servers = Servers([base_url] if isinstance(base_url, str) else base_url)
+        if api_key is None and all(is_local_or_secure(server.base_url) for server in servers.all):
+            api_key = os.environ.get("ORS_API_KEY") or None
+        credentials = auth if isinstance(auth, tuple) else servers.credentials if auth is None else None
+        prepared = _prepare_headers(api_key, headers, credentials)
+        flow = auth if isinstance(auth, httpx.Auth) else None
+        http = Http(
+            auth=flow,
+            timeout=timeout,
+            retry=retry,
+            max_response_bytes=max_response_bytes,
+            hooks=checked_hooks(event_hooks),
+            counters=Counters(),
+            verify=verify,
+            cert=cert,
+            proxy=proxy,
+            trust_env=trust_env,
+        )
+        self._base_url = str(servers.all[0].base_url)
+        self._core = Core(
+            http=http,
+            servers=servers,
+            headers=prepared,
+            redactor=Redactor(_keys_of(prepared, credentials, proxy)),
+            keepalive=keepalive,
+            max_sessions=max_sessions,
+            last_resort=LastResort(verify, cert, proxy, trust_env, flow),
+        )
+        weakref.finalize(self, _collected, self._core, self._base_url).atexit = False
+
+    def __repr__(self) -> str:
+        return f"<AsyncORSClient {self._base_url} with {len(self._core.sessions)} open sessions>"
+
+    @property
+    def base_url(self) -> str:
+        """The server's URL, ending with a slash, without credentials; the first, if there are several."""
+        return self._base_url
+
+    async def __aenter__(self) -> "AsyncORSClient":
+        self._core.enter("AsyncORSClient")
+        return self
+
+    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        await self.aclose()
+
+    async def aclose(self) -> None:
+        """Deletes every session that is open and closes the connections. Further calls do nothing."""
+        await self._core.aclose()
+
+    def environment(self, env_name: str | None = None) -> AsyncEnvironment:
+        """An environment, without I/O.
+
+        Args:
+            env_name: Its name; None is the server's first.
+
+        Raises:
+            ValueError: No environment can have that name.
+        """
+        return AsyncEnvironment(self, self._core, env_name)
+
+    async def health(self) -> bool:
+        """Whether the server says that it is well. Standard: HTTP API, GET /health.
+
+        Raises:
+            ConnectionFailed, TimeoutExceeded, ServerError: It does not answer.
+        """
+        return (await self._core.ask("GET", "health")).status == 200
+
+    async def list_environments(self) -> tuple[str, ...]:
+        """The names of the server's environments. Standard: HTTP API, GET /list_environments."""
+        answer = await self._core.ask("GET", "list_environments")
+        if answer.status != 200:
+            raise answer.error()
+        return answer.decode(names_adapter)
+
+    def stats(self) -> Stats:
+        """The client's counters as they are now."""
+        return self._core.stats()
+
+
+def _prepare_headers(api_key: str | None, headers: Mapping[str, str] | None, credentials: tuple[str, str] | None) -> httpx.Headers:
+    from ors_gym import __version__
+
+    prepared = httpx.Headers(
+        {
+            "Accept": "application/json, text/event-stream",
+            "Accept-Encoding": "identity",
+            "User-Agent": f"ors-gym/{__version__}",
+        }
+    )
+    if api_key is not None:
+        prepared["X-API-Key"] = api_key
+    if credentials is not None:
+        request = next(httpx.BasicAuth(*credentials).auth_flow(httpx.Request("GET", "http://host")))
+        prepared["Authorization"] = request.headers["Authorization"]
+    prepared.update(headers)
+    for name, value in prepared.raw:
+        if not name or any(byte < 32 or byte == 127 for byte in name + value):
+            raise ValueError(f"the header {name!r} has a control character, or no name")
+    return prepared
+
+
+def _keys_of(headers: httpx.Headers, credentials: tuple[str, str] | None, proxy: str | httpx.URL | httpx.Proxy | None) -> list[str]:
+    """Everything in a client's configuration that must not be printed."""
+    keys = [value for name, value in headers.multi_items() if _SENSITIVE_HEADER.search(name)]
+    keys += [value.partition(" ")[2] for value in keys]
+    if credentials is not None:
+        keys.append(credentials[1])
+    if isinstance(proxy, httpx.Proxy):
+        keys.append(proxy.auth[1] if proxy.auth else proxy.url.password)
+    elif proxy is not None:
+        keys.append(httpx.URL(proxy).password)
+    return keys
+
+
+def _collected(core: Core, base_url: str) -> None:
+    if left := core.collected():
+        warnings.warn(
+            f"an AsyncORSClient of {base_url} was collected with {left} open sessions, which are deleted now; "
+            "use `async with`, or aclose it",
+            ResourceWarning,
+            stacklevel=2,
+        )

@@ -1,0 +1,325 @@
+"""What all sessions of a client share: connections, servers, the sessions that are open, and how they are deleted."""
+
+import asyncio
+import atexit
+import logging
+import os
+import threading
+import time
+import weakref
+from dataclasses import dataclass, field
+
+import httpx
+
+from ors_gym.client._cleanup import Cleanup, Cleanups, LastResort
+from ors_gym.client._config import Retry
+from ors_gym.client._http import Answer, Broken, Call, Http
+from ors_gym.client._keepalive import Alive, Keepalive
+from ors_gym.client._servers import Server, Servers
+from ors_gym.client._stats import Stats
+from ors_gym.errors import ORSError, SessionClosed
+from ors_gym.secrets import Redactor
+
+logger = logging.getLogger("ors_gym.client")
+
+_PING_RETRY = Retry(attempts=2, total=30.0, backoff=1.0, max_backoff=2.0)
+_DELETE_SECONDS = 30.0
+_PROBE_SECONDS = 10.0
+_CREATE_GRACE = 5.0  # seconds that a `/create` of a cancelled caller may still take, until it is deleted unanswered
+_EXIT_SECONDS = 10.0
+
+
+@dataclass(slots=True, eq=False)
+class Live:
+    """A session that is, or may be, on a server.
+
+    Attributes:
+        sid: The server's id.
+        server: The server that has it.
+        headers: Of its requests without a body; `json_headers`, of those with one.
+        redactor: Knows its secrets.
+        cookies: Those that its answers set.
+        last_request: When a request with its id was last sent, by `time.monotonic`.
+        idle: Seconds between that request and the one before.
+        open: Whether it is still to be kept alive and deleted.
+        gone: Why it is not on the server any more, or "".
+    """
+
+    sid: str
+    server: Server
+    headers: httpx.Headers
+    json_headers: httpx.Headers
+    redactor: Redactor
+    cookies: httpx.Cookies = field(default_factory=httpx.Cookies)
+    last_request: float = field(default_factory=time.monotonic)
+    idle: float = 0.0
+    open: bool = True
+    gone: str = ""
+
+    def call(self, method: str, path: str, content: bytes = b"", headers: httpx.Headers | None = None) -> Call:
+        """A request of this session, which counts as traffic from now."""
+        now = time.monotonic()
+        self.idle, self.last_request = now - self.last_request, now
+        chosen = headers or (self.json_headers if content else self.headers)
+        return Call(method, self.server, path, chosen, self.redactor, content, self.sid, self.cookies)
+
+
+class Core:
+    """The state of a client; it outlives the client object until its sessions are deleted.
+
+    Args:
+        http: The connections.
+        servers: The servers.
+        headers: Prepared headers of every request.
+        redactor: Knows the client's keys.
+        keepalive: Seconds without traffic until a session is pinged; None never.
+        max_sessions: How many sessions may be open at once; None is without limit.
+        last_resort: Deletes sessions without a loop.
+    """
+
+    def __init__(
+        self,
+        *,
+        http: Http,
+        servers: Servers,
+        headers: httpx.Headers,
+        redactor: Redactor,
+        keepalive: float | None,
+        max_sessions: int | None,
+        last_resort: LastResort,
+    ) -> None:
+        self.http = http
+        self.servers = servers
+        self.headers = headers
+        self.json_headers = httpx.Headers([*headers.raw, (b"Content-Type", b"application/json")])
+        self.redactor = redactor
+        self.keepalive = Keepalive(keepalive, self._keep)
+        self.cleanups = Cleanups()
+        self.sessions: set[Live] = set()
+        self.closed = False
+        self.loop: asyncio.AbstractEventLoop | None = None
+        self._slots = asyncio.Semaphore(max_sessions) if max_sessions is not None else None
+        self._undeleted: list[Live] = []
+        self._probes: set[asyncio.Task[None]] = set()
+        self._last_resort = last_resort
+        self._pid = os.getpid()
+        _cores.add(self)
+
+    # ── use ──
+
+    def enter(self, what: str) -> None:
+        """Every use begins here.
+
+        Raises:
+            SessionClosed: The client is closed, or was made before a fork.
+            RuntimeError: The client belongs to another event loop.
+        """
+        loop = asyncio.get_running_loop()
+        if self.loop is not loop:
+            if self._pid != os.getpid():
+                raise SessionClosed(f"{what}: this AsyncORSClient was made before a fork; make one in the child")
+            if self.loop is not None:
+                raise RuntimeError(f"{what}: this AsyncORSClient belongs to another event loop; make one for each loop")
+            self.loop = loop
+        if self.closed:
+            raise SessionClosed(f"{what}: the client is closed")
+
+    @property
+    def in_own_process(self) -> bool:
+        """False in a forked child, to which no session belongs."""
+        return self._pid == os.getpid()
+
+    def stats(self) -> Stats:
+        """The counters as they are now."""
+        counters = self.http.counters
+        return Stats(
+            sessions_open=len(self.sessions),
+            sessions_started=counters.sessions_started,
+            in_flight=counters.in_flight,
+            requests=counters.requests,
+            retries=counters.retries,
+            resumes=counters.resumes,
+            losses=counters.losses,
+            bytes_sent=counters.bytes_sent,
+            bytes_received=counters.bytes_received,
+        )
+
+    async def ask(self, method: str, path: str, content: bytes = b"") -> Answer:
+        """An idempotent request of no session, to whichever server is least busy, by the policy of `Retry`."""
+        self.enter(f"{method} /{path}")
+        headers = self.json_headers if content else self.headers
+        return await self.http.request(
+            lambda: Call(method, self.pick_server(), path, headers, self.redactor, content), seconds=self.http.timeout.request
+        )
+
+    def pick_server(self) -> Server:
+        """The server for the next request or session; servers that are down are asked, meanwhile, whether they are back."""
+        for server in self.servers.due_for_probe():
+            task = asyncio.get_running_loop().create_task(self._probe(server))
+            self._probes.add(task)
+            task.add_done_callback(self._probes.discard)
+        return self.servers.pick()
+
+    async def _probe(self, server: Server) -> None:
+        call = Call("GET", server, "health", self.headers, self.redactor)
+        try:
+            answer = await self.http.exchange(call, seconds=_PROBE_SECONDS)
+        except (Broken, ORSError) as error:
+            logger.debug("still down: %s", error)
+        else:
+            if answer.status == 200:
+                server.is_back()
+                return
+        server.went_down()
+
+    # ── sessions ──
+
+    async def take_slot(self) -> None:
+        """Waits until one more session may be open."""
+        if self._slots is not None:
+            await self._slots.acquire()
+            if self.closed:
+                self._slots.release()
+                raise SessionClosed("the client was closed while a session waited for its turn")
+
+    def free_slot(self) -> None:
+        """One session less is open."""
+        if self._slots is not None:
+            self._slots.release()
+
+    def adopt(self, sid: str, server: Server, redactor: Redactor, cookies: httpx.Cookies) -> Live:
+        """From here on the session is kept alive, and deleted however this ends."""
+        header = (b"X-Session-ID", sid.encode("ascii"))
+        live = Live(
+            sid=sid,
+            server=server,
+            headers=httpx.Headers([*self.headers.raw, header]),
+            json_headers=httpx.Headers([*self.json_headers.raw, header]),
+            redactor=redactor,
+            cookies=cookies,
+        )
+        self.sessions.add(live)
+        self.keepalive.add(live)
+        server.sessions += 1
+        return live
+
+    def release(self, live: Live) -> bool:
+        """Takes a session out; who gets True has to delete it, and nobody else does."""
+        if live not in self.sessions:
+            return False
+        self.sessions.discard(live)
+        self.keepalive.remove(live)
+        live.open = False
+        live.server.sessions -= 1
+        return True
+
+    async def delete(self, live: Live, creation: Cleanup[Answer] | None = None) -> None:
+        """Deletes a session, once, even if the caller is cancelled meanwhile.
+
+        Args:
+            live: The session.
+            creation: Its `/create`, if that is under way: it is waited for, so that nothing appears after the deletion.
+        """
+        if self.in_own_process and self.release(live):
+            task = self.cleanups.start(self._delete(live, creation))
+            if not await self.cleanups.finish(task, _DELETE_SECONDS):
+                self._not_deleted(live, f"no answer within {_DELETE_SECONDS} s")
+
+    async def _delete(self, live: Live, creation: Cleanup[Answer] | None) -> None:
+        if creation is not None:
+            await self.cleanups.finish(creation, _CREATE_GRACE)
+        try:
+            answer = await self.http.request(lambda: live.call("POST", "delete"), seconds=None)
+        except ORSError as error:
+            self._not_deleted(live, str(error))
+        else:
+            if answer.status not in (200, 204, 404, 410):
+                self._not_deleted(live, str(answer.error()))
+
+    def _not_deleted(self, live: Live, reason: str) -> None:
+        self._undeleted.append(live)
+        del self._undeleted[:-1000]
+        logger.warning("session %s may be left on its server until that times it out: %s", live.sid, reason)
+
+    async def _keep(self, session: Alive) -> None:
+        assert isinstance(session, Live)
+        try:
+            await self.ping(session)
+        except ORSError as error:
+            logger.info("keepalive: %s", error)
+
+    async def ping(self, live: Live) -> Answer:
+        """Asks the server whether it has the session; 404 and 410 mean that it is gone, and are noted on it."""
+        answer = await self.http.request(lambda: live.call("POST", "ping"), seconds=self.http.timeout.request, retry=_PING_RETRY)
+        if answer.status in (404, 410):
+            live.gone = live.gone or f"a ping was answered with HTTP {answer.status}: {answer.words()}"
+        return answer
+
+    # ── the end ──
+
+    async def aclose(self) -> None:
+        """Deletes the sessions that are open and closes the connections."""
+        if self.closed or not self.in_own_process:
+            return
+        self.closed = True
+        self.keepalive.close()
+        self.free_slot()
+        for probe in self._probes:
+            probe.cancel()
+        again, self._undeleted = self._undeleted, []
+        for live in [*again, *(live for live in list(self.sessions) if self.release(live))]:
+            self.cleanups.start(self._delete(live, None))
+        closing = self.cleanups.start(self._close_connections())
+        await self.cleanups.finish(closing, None)
+
+    async def _close_connections(self) -> None:
+        await self.cleanups.finish_others(_DELETE_SECONDS)
+        await self.http.aclose()
+
+    def collected(self) -> int:
+        """The client object is gone without having been closed. Returns the number of sessions that it left open."""
+        if self.closed or not self.in_own_process:
+            return 0
+        left = len(self.sessions)
+        if self.loop is not None and self.loop.is_running():
+            self.loop.call_soon_threadsafe(lambda: self.cleanups.start(self.aclose()))
+        elif left:
+            threading.Thread(target=self.delete_without_loop, name="ors-gym-cleanup").start()
+        return left
+
+    def exit(self) -> None:
+        """The interpreter exits: deletes what is open, on the client's loop if another thread runs it, then without one."""
+        if not self.in_own_process:
+            return
+        if self.loop is not None and self.loop.is_running() and not self.closed:
+            closing = asyncio.run_coroutine_threadsafe(self.aclose(), self.loop)
+            try:
+                closing.result(timeout=_EXIT_SECONDS)
+            except TimeoutError:
+                logger.warning("closing an ORS client at exit took longer than %s s", _EXIT_SECONDS)
+        self.delete_without_loop()
+
+    def delete_without_loop(self) -> None:
+        """Deletes what is left by plain blocking requests."""
+        left = self._undeleted + [live for live in list(self.sessions) if self.release(live)]
+        self._undeleted = []
+        if left:
+            self._last_resort.delete([(live.server.url("delete"), dict(live.headers)) for live in left])
+
+
+_cores: "weakref.WeakSet[Core]" = weakref.WeakSet()
+_inherited: list[Core] = []
+
+
+def _at_exit() -> None:
+    for core in list(_cores):
+        core.exit()
+
+
+def _after_fork_in_child() -> None:
+    """The parent's connections are never closed here: a TLS farewell of the child would end them for the parent."""
+    _inherited.extend(_cores)
+
+
+atexit.register(_at_exit)
+os.register_at_fork(after_in_child=_after_fork_in_child)
