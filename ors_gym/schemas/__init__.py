@@ -3,6 +3,7 @@
 A server's schemas are not trusted: nothing is fetched, and none of them makes a call here hang, or take memory without end.
 """
 
+from ors_gym.schemas._enumeration import enumerate_values
 from ors_gym.schemas._parameters import Parameter, parameters, read_text
 from ors_gym.schemas._sampling import Sampler, sample
 from ors_gym.schemas._strings import draw_text
@@ -15,6 +16,7 @@ __all__ = [
     "Schema",
     "SchemaError",
     "draw_text",
+    "enumerate_values",
     "parameters",
     "read_text",
     "sample",

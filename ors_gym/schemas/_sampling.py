@@ -14,6 +14,7 @@ import numpy as np
 
 from ors_gym.schemas._heights import Heights
 from ors_gym.schemas._merging import merged
+from ors_gym.schemas._numbers import bounds, plain, step_of
 from ors_gym.schemas._strings import MAX_STRING, draw_format, draw_matching, draw_text, draw_word
 from ors_gym.schemas._validation import SafeValidator, Schema, SchemaError, canonical, is_checkable, matches
 
@@ -264,12 +265,12 @@ class _Draw:
         return draw_text(self.rng, low, min(most, max(low, 12)))
 
     def _number(self, flat: Mapping[str, Any], *, whole: bool) -> int | float:
-        low, high = _bounds(flat)
+        low, high = bounds(flat)
         if low is None and high is None:
             low, high = Fraction(-_USUAL), Fraction(_USUAL)
-        step = Fraction(str(flat["multipleOf"])) if _is_number(flat.get("multipleOf")) else Fraction(1) if whole else None
+        step = step_of(flat, whole=whole)
         if step is not None:
-            return self._multiple(low, high, step, whole=whole)
+            return self._multiple(low, high, step)
         low = high - _USUAL if low is None and high is not None else low
         high = low + _USUAL if high is None and low is not None else high
         assert low is not None
@@ -278,10 +279,8 @@ class _Draw:
         rounded = Fraction(round(float(exact), 3)) if abs(exact) < 1e12 else exact
         return float(rounded if low < rounded < high else exact)
 
-    def _multiple(self, low: Fraction | None, high: Fraction | None, step: Fraction, *, whole: bool) -> int | float:
-        """A multiple of `step` between the bounds, which draw near zero, or near the one bound that there is."""
-        if whole and step.denominator != 1:
-            step = Fraction(step.numerator)
+    def _multiple(self, low: Fraction | None, high: Fraction | None, step: Fraction) -> int | float:
+        """A multiple of `step` between the bounds, or near the one bound that there is."""
         first = None if low is None else math.ceil(low / step)
         last = None if high is None else math.floor(high / step)
         first = last - _USUAL if first is None and last is not None else first
@@ -290,8 +289,7 @@ class _Draw:
         assert last is not None
         if first > last:
             raise _DeadEndError("no number is in its bounds")
-        multiple = step * self._integer(first, last)
-        return int(multiple) if multiple.denominator == 1 else float(multiple)
+        return plain(step * self._integer(first, last))
 
     def _integer(self, low: int, high: int) -> int:
         span = high - low
@@ -329,19 +327,6 @@ def _item_schemas(flat: Mapping[str, Any]) -> tuple[Sequence[Schema], Schema]:
     if isinstance(items, list):
         return items, flat.get("additionalItems", True)
     return flat.get("prefixItems", []), items
-
-
-def _bounds(flat: Mapping[str, Any]) -> tuple[Fraction | None, Fraction | None]:
-    """The bounds of a number, the excluded ones moved by a hair: the validator refuses the bound itself."""
-    lows = [flat[word] for word in ("minimum", "exclusiveMinimum") if _is_number(flat.get(word))]
-    highs = [flat[word] for word in ("maximum", "exclusiveMaximum") if _is_number(flat.get(word))]
-    low = Fraction(max(lows)) if lows else None
-    high = Fraction(min(highs)) if highs else None
-    return low, high
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
 
 
 def _count(flat: Mapping[str, Any], keyword: str, most: int, default: int = 0) -> int:

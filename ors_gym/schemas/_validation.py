@@ -1,8 +1,10 @@
 """Validation against a server's schema, which is not trusted: nothing is fetched, and no schema takes for ever."""
 
 import json
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from contextvars import ContextVar
+from fractions import Fraction
 from functools import lru_cache
 from itertools import islice
 from typing import Any
@@ -144,6 +146,7 @@ def _safe(draft: Any) -> Any:
         "patternProperties": _pattern_properties,
         "additionalProperties": _additional_properties,
         "unevaluatedProperties": _unevaluated_properties(draft),
+        "multipleOf": _multiple_of,
         "uniqueItems": _unique_items,
     }
     references = {
@@ -201,9 +204,22 @@ def _unevaluated_properties(draft: Any) -> Any:
     return unevaluated
 
 
+def _multiple_of(validator: Any, step: Any, instance: Any, schema: Any) -> Iterator[ValidationError]:
+    """By the digits as JSON writes them: 0.3 is a multiple of 0.1, which it is not in floating point."""
+    if not validator.is_type(instance, "number") or math.inf in (abs(instance), step):
+        return
+    if (exact(instance) / exact(step)).denominator != 1:
+        yield ValidationError(f"{instance!r} is not a multiple of {step!r}")
+
+
 def _unique_items(validator: Any, wanted: bool, instance: Any, schema: Any) -> Iterator[ValidationError]:
     if wanted and validator.is_type(instance, "array") and len({canonical(item) for item in instance}) < len(instance):
         yield ValidationError("the items are not all different")
+
+
+def exact(number: float) -> Fraction:
+    """A finite number by the digits that JSON writes for it."""
+    return Fraction(number) if isinstance(number, int) else Fraction(str(number))
 
 
 def canonical(value: Any) -> str:
