@@ -52,7 +52,7 @@ def blocks_text(blocks: Sequence[Block], *, limit: int = 2_000) -> Text:
 
 def tools_table(tools: Sequence[ToolSpec]) -> Table:
     """Tools and their parameters, one parameter a row."""
-    table = Table(title="Tools", title_justify="left", expand=False)
+    table = Table()
     for heading in ("tool", "parameter", "type", "description"):
         table.add_column(heading, overflow="fold")
     for tool in tools:
@@ -96,9 +96,9 @@ def print_json(value: Any) -> None:
 
 @contextmanager
 def one_line_errors() -> Iterator[None]:
-    """An error of the library ends the command with one line on standard error and exit code 1."""
+    """An error of the library, or an argument that it refuses, ends the command with one line on standard error and exit code 1."""
     try:
         yield
-    except ORSError as error:
-        errors.print(Text.assemble(("error: ", "bold red"), plain(str(error))), soft_wrap=True)
+    except (ORSError, ValueError) as error:
+        errors.print(Text.assemble(("error: ", "bold red"), plain(" ".join(str(error).split()))), soft_wrap=True)
         raise typer.Exit(1) from error

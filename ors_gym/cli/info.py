@@ -10,7 +10,7 @@ from rich.table import Table
 
 from ors_gym.cli._console import blocks_text, console, one_line_errors, print_json, server_text, tools_table
 from ors_gym.client import AsyncEnvironment, AsyncORSClient, Discovery
-from ors_gym.errors import ORSError
+from ors_gym.errors import NotFound, ORSError
 from ors_gym.protocol import Blocks, Task
 
 
@@ -43,7 +43,10 @@ async def _ask(base_url: str, env_name: str | None) -> tuple[tuple[str, ...], Di
     async with AsyncORSClient(base_url) as client:
         names = tuple(await client.list_environments())
         environment = client.environment(env_name)
-        discovery = await environment.discover()
+        try:
+            discovery = await environment.discover()
+        except NotFound as error:
+            raise NotFound(f"{base_url} has no environment {env_name!r}; it has {', '.join(names)}", status=error.status) from error
         return names, discovery, await _first_task(environment, discovery)
 
 
@@ -82,19 +85,17 @@ def _as_json(base_url: str, names: tuple[str, ...], discovery: Discovery, sample
 
 
 def _print(base_url: str, names: tuple[str, ...], discovery: Discovery, sample: _Sample | None) -> None:
-    environments = Table(title=f"Environments at {base_url}", title_justify="left")
-    environments.add_column("env_name")
-    for name in names:
-        environments.add_row(server_text(name, style="bold" if name == discovery.env_name else ""))
-    console.print(environments)
-
-    splits = Table(title="Splits", title_justify="left")
+    listed = ", ".join(names)
+    console.print(server_text(f"Environments at {base_url}: {listed}"))
+    console.print(server_text(f"Splits of {discovery.env_name}", style="bold"))
+    splits = Table()
     for heading in ("split", "type"):
         splits.add_column(heading)
     splits.add_column("tasks", justify="right")
     for split in discovery.splits:
         splits.add_row(server_text(split.name), split.type, f"{discovery.num_tasks[split.name]:,}")
     console.print(splits)
+    console.print(server_text(f"Tools of {discovery.env_name}", style="bold"))
     console.print(tools_table(discovery.tools))
 
     if sample is None:

@@ -36,7 +36,7 @@ def test_an_unreachable_server_is_one_line_and_exit_code_1() -> None:
 def test_an_unknown_environment_names_it(real_server) -> None:
     result = _run("info", real_server.base_url, "--env", "nowhere")
     assert result.returncode == 1
-    assert "nowhere" in result.stderr
+    assert "has no environment 'nowhere'; it has" in result.stderr
     assert "Traceback" not in result.stderr
 
 
@@ -44,3 +44,10 @@ def test_help_teaches() -> None:
     result = _run("--help")
     assert result.returncode == 0
     assert "info" in result.stdout
+
+
+def test_a_url_that_is_none_is_one_line() -> None:
+    result = _run("info", "nonsense")
+    assert result.returncode == 1
+    assert result.stderr.startswith("error: base_url must look like")
+    assert "Traceback" not in result.stderr
