@@ -318,15 +318,9 @@ class RecordWriter:
         return jsonable(value, self._redactor)
 
     def _store(self, content: bytes, mime_type: str) -> str:
-        """Keep an image beside the file, once; its name there."""
-        name = f"{IMAGES_FOLDER}/{hashlib.sha256(content).hexdigest()}.{_EXTENSIONS.get(mime_type, 'bin')}"
+        name = image_name(content, mime_type)
         if name not in self._known_images:
-            target = self.path.parent / name
-            if not target.exists():
-                target.parent.mkdir(exist_ok=True)
-                unfinished = target.with_name(f"{target.name}.{os.getpid()}.{threading.get_ident()}.tmp")
-                unfinished.write_bytes(content)
-                unfinished.replace(target)
+            store_image(self.path.parent, content, mime_type)
             self._known_images.add(name)
         return name
 
@@ -397,6 +391,31 @@ def records_file(path: str | os.PathLike[str]) -> Path:
     """
     path = Path(path)
     return path if path.is_file() or (path.suffix == ".jsonl" and not path.is_dir()) else path / EPISODES_FILE
+
+
+def image_name(content: bytes, mime_type: str) -> str:
+    """The name that an image has beside a file of records: by its hash."""
+    return f"{IMAGES_FOLDER}/{hashlib.sha256(content).hexdigest()}.{_EXTENSIONS.get(mime_type, 'bin')}"
+
+
+def store_image(folder: Path, content: bytes, mime_type: str) -> Path:
+    """Keep an image beside a file of records, once.
+
+    Args:
+        folder: The folder that the file of records is in.
+        content: The image.
+        mime_type: What the server called it.
+
+    Returns:
+        The image's path.
+    """
+    target = folder / image_name(content, mime_type)
+    if not target.exists():
+        target.parent.mkdir(parents=True, exist_ok=True)
+        unfinished = target.with_name(f"{target.name}.{os.getpid()}.{threading.get_ident()}.tmp")
+        unfinished.write_bytes(content)
+        unfinished.replace(target)
+    return target
 
 
 def jsonable(value: Any, redactor: Redactor | None = None) -> Any:
