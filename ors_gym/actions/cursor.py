@@ -19,6 +19,7 @@ _ESCAPES = {"n": "\n", "t": "\t", "r": "\r", "b": "\b", "f": "\f", "\n": ""}
 _ESCAPE_WIDTHS = {"x": 2, "u": 4, "U": 8}
 _GEMMA_QUOTE = '<|"|>'
 _QUOTES = {'"': re.compile(r'[\\"]'), "'": re.compile(r"[\\']")}
+_BEHIND_A_STRING = re.compile(r"\s*(?:[,:)\]}]|\Z)")
 _CLOSINGS = {"[": "]", "(": ")"}
 _JSON = json.JSONDecoder()
 
@@ -80,6 +81,15 @@ class Cursor:
         found = [(place, len(token)) for token in tokens if (place := self.text.find(token, start)) >= 0]
         end, width = min(found, default=(len(self.text), 0))
         self.position = end + width
+        return self.text[start:end]
+
+    def before(self, token: str) -> str:
+        """The text up to the token, which must come and is not stepped over."""
+        start = self.position
+        end = self.text.find(token, start)
+        if end < 0:
+            raise InvalidAction(f"a tool call without its {token}")
+        self.position = end
         return self.text[start:end]
 
     def json(self) -> Any:
@@ -166,7 +176,10 @@ class Cursor:
             raise self._unexpected(f"a comma or {closing}")
 
     def _string(self) -> str:
-        """A string in double or single quotes, with escapes, or between Gemma's quotes, without."""
+        """A string in double or single quotes, with escapes, or between Gemma's quotes, without.
+
+        LFM2.5 writes `'it's'`: a quote that nothing follows which could follow a string is part of it.
+        """
         if self.accept(_GEMMA_QUOTE):
             start = self.position
             if not self.seek(_GEMMA_QUOTE):
@@ -178,9 +191,12 @@ class Cursor:
         while found := special.search(self.text, self.position):
             pieces.append(self.text[self.position : found.start()])
             self.position = found.end()
-            if found.group() != "\\":
+            if found.group() == "\\":
+                pieces.append(self._escape())
+            elif _BEHIND_A_STRING.match(self.text, self.position):
                 return _with_pairs_joined("".join(pieces))
-            pieces.append(self._escape())
+            else:
+                pieces.append(found.group())
         raise InvalidAction("a string that does not end")
 
     def _escape(self) -> str:

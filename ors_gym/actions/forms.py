@@ -187,7 +187,7 @@ def _message_text(message: Mapping[str, Any]) -> str:
     if isinstance(content, str):
         return content
     if content is None:
-        return ""
+        raise InvalidAction("a message with neither tool calls nor text")
     if not isinstance(content, Sequence):
         raise InvalidAction(f"a message's content is text or a list of parts, not {shortened(content)}")
     texts = [part.get("text") for part in content if isinstance(part, Mapping) and part.get("type") in ("text", "output_text")]

@@ -21,18 +21,18 @@ the text. The forms are those of the families' chat templates, and what the mode
 """
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from ors_gym.actions.cursor import Cursor
-from ors_gym.actions.forms import RawCall, is_call, named_call
+from ors_gym.actions.forms import MAX_CALLS, RawCall, is_call, named_call
 from ors_gym.errors import InvalidAction
 from ors_gym.protocol import ToolSpec
 from ors_gym.schemas import SafeValidator, SchemaError, read_text
 from ors_gym.tools import find_tool
 
-Read = Callable[[Cursor, Sequence[ToolSpec]], list[RawCall]]
+Read = Callable[[Cursor, "ParameterTypes"], list[RawCall]]
 
 _TURN_ENDS = (
     "<|im_end|>",
@@ -54,9 +54,43 @@ _TURN_ENDS = (
     "</s>",
     "<｜end▁of▁sentence｜>",
 )
-_REASONING = (("<think>", "</think>"), ("<|channel>thought", "<channel|>"), ("<|START_THINKING|>", "<|END_THINKING|>"))
+_THOUGHT_END = "</think>"
+_REASONING = (
+    ("<think>", _THOUGHT_END),
+    ("<|channel|>analysis<|message|>", "<|end|>"),
+    ("<|channel>thought", "<channel|>"),
+    ("<|START_THINKING|>", "<|END_THINKING|>"),
+)
 _HARMONY_FINAL = "<|channel|>final<|message|>"
 _HARMONY_TOOL = "to=functions."
+
+
+class ParameterTypes:
+    """What the tools' schemas say about a bare value: the same `72` is a number for one parameter and a string for another."""
+
+    def __init__(self, tools: Sequence[ToolSpec]) -> None:
+        self._tools = tools
+        self._validators: dict[str, SafeValidator | None] = {}
+
+    def read(self, text: str, name: str, key: str) -> Any:
+        """The value of a tool's parameter; the text itself where the tool's schema is broken, which its server will judge."""
+        validator = self._validator(name)
+        if validator is None:
+            return text
+        root = validator.schema if isinstance(validator.schema, dict) else {}
+        try:
+            return read_text(validator, root.get("properties", {}).get(key, True), text)
+        except SchemaError:
+            return text
+
+    def _validator(self, name: str) -> SafeValidator | None:
+        if name not in self._validators:
+            tool = find_tool(self._tools, name)
+            try:
+                self._validators[name] = SafeValidator(tool.input_schema if tool and tool.input_schema else {})
+            except SchemaError:
+                self._validators[name] = None
+        return self._validators[name]
 
 
 @dataclass(frozen=True)
@@ -81,19 +115,14 @@ def spoken(text: str) -> str:
     Raises:
         InvalidAction: It is reasoning that never ends.
     """
-    final = text.find(_HARMONY_FINAL)
-    if final >= 0 and _HARMONY_TOOL not in text:
-        text = text[final + len(_HARMONY_FINAL) :]
-    for opening, closing in _REASONING:
-        end = text.find(closing)
-        if end >= 0:
-            text = text[end + len(closing) :]
-        elif text.lstrip().startswith(opening):
-            raise InvalidAction(f"reasoning that does not end: there is no {closing}")
-    text = text.strip()
-    while ending := next((ending for ending in _TURN_ENDS if text.endswith(ending)), ""):
-        text = text.removesuffix(ending).rstrip()
-    return text
+    if not text.lstrip().startswith(_CALL_STARTS):
+        text = _without_reasoning(text)
+    start, end = len(text) - len(text.lstrip()), len(text.rstrip())
+    while ending := next((ending for ending in _TURN_ENDS if text.endswith(ending, start, end)), ""):
+        end -= len(ending)
+        while end > start and text[end - 1].isspace():
+            end -= 1
+    return text[start:end]
 
 
 def find_syntax(text: str) -> tuple[int, Syntax] | None:
@@ -117,9 +146,10 @@ def read_syntax(text: str, syntax: Syntax, tools: Sequence[ToolSpec]) -> list[Ra
         InvalidAction: A call opens, and goes on as it must not.
     """
     cursor = Cursor(text)
+    types = ParameterTypes(tools)
     calls: list[RawCall] = []
-    while cursor.seek(syntax.opening):
-        calls.extend(syntax.read(cursor, tools))
+    while len(calls) <= MAX_CALLS and cursor.seek(syntax.opening):
+        calls.extend(syntax.read(cursor, types))
     if not calls:
         raise InvalidAction(f"{syntax.opening} opens a tool call, and there is none")
     return calls
@@ -156,97 +186,99 @@ def calls_of_json(value: Any) -> list[RawCall]:
 _PYTHONIC = re.compile(r"\[\s*[^\W\d][\w.-]*\(\s*(?:\)|[^\W\d]\w*\s*=)")
 
 
-def _read_tool_call(cursor: Cursor, tools: Sequence[ToolSpec]) -> list[RawCall]:
-    if cursor.accept("<function="):
-        calls = _read_function(cursor, tools)
-        while cursor.accept("<function="):
-            calls.extend(_read_function(cursor, tools))
-        return calls
+def _without_reasoning(text: str) -> str:
+    """What comes behind the reasoning, whose opening may have been in the prompt; of GPT-OSS's answers, the final channel."""
+    opened = text.lstrip()
+    for opening, closing in _REASONING:
+        if opened.startswith(opening) and closing not in text:
+            raise InvalidAction(f"reasoning that does not end: there is no {closing}")
+        if opened.startswith(opening) or (closing == _THOUGHT_END and closing in text):
+            text = text[text.find(closing) + len(closing) :]
+    final = text.find(_HARMONY_FINAL)
+    return text if final < 0 or _HARMONY_TOOL in text else text[final + len(_HARMONY_FINAL) :]
+
+
+def _read_tool_call(cursor: Cursor, types: ParameterTypes) -> list[RawCall]:
     if cursor.at("{", "[", "```"):
-        return _read_json_calls(cursor, tools)
-    return [_read_glm(Cursor(cursor.until("</tool_call>")), tools)]
+        return _read_json_calls(cursor, types)
+    calls: list[RawCall] = []
+    while cursor.accept("<function="):
+        calls.extend(_read_function(cursor, types))
+    return calls or [_read_glm(Cursor(cursor.until("</tool_call>")), types)]
 
 
-def _read_json_calls(cursor: Cursor, tools: Sequence[ToolSpec]) -> list[RawCall]:
+def _read_json_calls(cursor: Cursor, types: ParameterTypes) -> list[RawCall]:
+    """One JSON value that is a call or a list of calls, or several after one another."""
     if cursor.accept("```"):
         cursor.accept("json")
-    calls = calls_of_json(cursor.json())
-    if not calls:
-        raise InvalidAction('a tool call is a JSON object with "name" and "arguments"')
+    calls: list[RawCall] = []
+    while not calls or cursor.at("{"):
+        found = calls_of_json(cursor.json())
+        if not found:
+            raise InvalidAction('a tool call is a JSON object with "name" and "arguments"')
+        calls.extend(found)
+        cursor.accept(";")
     return calls
 
 
-def _read_function(cursor: Cursor, tools: Sequence[ToolSpec]) -> list[RawCall]:
+def _read_function(cursor: Cursor, types: ParameterTypes) -> list[RawCall]:
     name = cursor.until(">").strip()
     if cursor.at("{"):
         arguments = cursor.json()
-        cursor.accept("</function>")
-        return [(name, arguments)]
-    arguments = {}
-    while cursor.accept("<parameter="):
-        key = cursor.until(">").strip()
-        arguments[key] = _typed(_within_lines(cursor.until("</parameter>")), name, key, tools)
+    else:
+        arguments = {}
+        while cursor.accept("<parameter="):
+            key = cursor.until(">").strip()
+            arguments[key] = types.read(_within_lines(cursor.until("</parameter>")), name, key)
     cursor.accept("</function>")
     return [(name, arguments)]
 
 
-def _read_glm(cursor: Cursor, tools: Sequence[ToolSpec]) -> RawCall:
-    name = cursor.until("<arg_key>", "\n").strip()
-    cursor.position -= len("<arg_key>") if cursor.text.endswith("<arg_key>", 0, cursor.position) else 0
+def _read_glm(cursor: Cursor, types: ParameterTypes) -> RawCall:
+    name = (cursor.before("<arg_key>") if "<arg_key>" in cursor.text else cursor.until("\n")).strip()
     arguments = {}
     while cursor.accept("<arg_key>"):
         key = cursor.until("</arg_key>").strip()
         cursor.expect("<arg_value>")
-        arguments[key] = _typed(cursor.until("</arg_value>"), name, key, tools)
+        arguments[key] = types.read(cursor.until("</arg_value>"), name, key)
     if not cursor.done or not name or any(letter.isspace() for letter in name):
         raise InvalidAction("<tool_call> is followed by a JSON object, <function=...>, or a name and its <arg_key>s")
     return name, arguments
 
 
-def _read_gemma(cursor: Cursor, tools: Sequence[ToolSpec]) -> list[RawCall]:
+def _read_gemma(cursor: Cursor, types: ParameterTypes) -> list[RawCall]:
     cursor.expect("call:")
-    name = cursor.until("{").strip()
-    cursor.position -= 1
-    return [(name, cursor.value())]
+    return [(cursor.before("{").strip(), cursor.value())]
 
 
-def _read_lfm2(cursor: Cursor, tools: Sequence[ToolSpec]) -> list[RawCall]:
-    return _read_json_calls(cursor, tools) if cursor.at("[{", "{") else [*cursor.calls()]
+def _read_lfm2(cursor: Cursor, types: ParameterTypes) -> list[RawCall]:
+    return _read_json_calls(cursor, types) if cursor.at("[{", "{") else [*cursor.calls()]
 
 
-def _read_python_tag(cursor: Cursor, tools: Sequence[ToolSpec]) -> list[RawCall]:
+def _read_python_tag(cursor: Cursor, types: ParameterTypes) -> list[RawCall]:
+    if cursor.at("{"):
+        return _read_json_calls(cursor, types)
     if cursor.at("["):
         return [*cursor.calls()]
-    if not cursor.at("{"):
-        name, arguments = cursor.call()
-        return [(name.removesuffix(".call"), arguments)]
-    calls = _read_json_calls(cursor, tools)
-    while cursor.accept(";") and cursor.at("{"):
-        calls.extend(_read_json_calls(cursor, tools))
-    return calls
+    called, quoted = cursor.call()
+    name = called.removesuffix(".call")
+    return [(name, {key: types.read(value, name, key) if isinstance(value, str) else value for key, value in quoted.items()})]
 
 
-def _read_harmony(cursor: Cursor, tools: Sequence[ToolSpec]) -> list[RawCall]:
+def _read_harmony(cursor: Cursor, types: ParameterTypes) -> list[RawCall]:
     """`name<|channel|>commentary json<|message|>{...}<|call|>`, also where decoding has left the special tokens out."""
-    header = cursor.until("<|message|>", "{")
-    if not header or cursor.position > len(cursor.text):
-        raise InvalidAction("a call without a message")
-    if cursor.text[cursor.position - 1] == "{":
-        cursor.position -= 1
-    name = re.split(r"[\s<]", header, maxsplit=1)[0]
-    return [(name, cursor.json())]
+    header = cursor.before("{")
+    return [(re.split(r"[\s<]", header, maxsplit=1)[0], cursor.json())]
 
 
-def _read_mistral(cursor: Cursor, tools: Sequence[ToolSpec]) -> list[RawCall]:
+def _read_mistral(cursor: Cursor, types: ParameterTypes) -> list[RawCall]:
     if cursor.at("[{", "{"):
-        return _read_json_calls(cursor, tools)
-    header = cursor.until("{")
-    cursor.position -= 1
-    name = re.split(r"\[(?:CALL_ID|ARGS)\]", header, maxsplit=1)[0].strip()
-    return [(name, cursor.json())]
+        return _read_json_calls(cursor, types)
+    header = cursor.before("{")
+    return [(re.split(r"\[(?:CALL_ID|ARGS)\]", header, maxsplit=1)[0].strip(), cursor.json())]
 
 
-def _read_deepseek(cursor: Cursor, tools: Sequence[ToolSpec]) -> list[RawCall]:
+def _read_deepseek(cursor: Cursor, types: ParameterTypes) -> list[RawCall]:
     name = cursor.until("<｜tool▁sep｜>").strip()
     if not cursor.at("{"):
         name = cursor.until("\n").strip()
@@ -254,25 +286,22 @@ def _read_deepseek(cursor: Cursor, tools: Sequence[ToolSpec]) -> list[RawCall]:
     return [(name, cursor.json())]
 
 
-def _read_kimi(cursor: Cursor, tools: Sequence[ToolSpec]) -> list[RawCall]:
+def _read_kimi(cursor: Cursor, types: ParameterTypes) -> list[RawCall]:
     identifier = cursor.until("<|tool_call_argument_begin|>").strip()
-    name = re.sub(r":\d+$", "", identifier.removeprefix("functions."))
-    return [(name, cursor.json())]
+    return [(re.sub(r":\d+$", "", identifier.removeprefix("functions.")), cursor.json())]
 
 
-def _read_command_r(cursor: Cursor, tools: Sequence[ToolSpec]) -> list[RawCall]:
+def _read_command_r(cursor: Cursor, types: ParameterTypes) -> list[RawCall]:
     actions = cursor.json()
-    if not isinstance(actions, list) or not all(
-        isinstance(action, Mapping) and isinstance(action.get("tool_name"), str) for action in actions
-    ):
+    if not isinstance(actions, list) or not all(isinstance(action, dict) and "tool_name" in action for action in actions):
         raise InvalidAction('<|START_ACTION|> is followed by a list of objects with "tool_name" and "parameters"')
-    return [(action["tool_name"], action.get("parameters")) for action in actions]
+    return [named_call({"name": action["tool_name"], "parameters": action.get("parameters")}) for action in actions]
 
 
 def _invoke(prefix: str) -> Syntax:
     """`<invoke name="..."><parameter name="...">...`, with a family's prefix on each tag."""
 
-    def read(cursor: Cursor, tools: Sequence[ToolSpec]) -> list[RawCall]:
+    def read(cursor: Cursor, types: ParameterTypes) -> list[RawCall]:
         name = cursor.until('"')
         cursor.until(">")
         arguments = {}
@@ -280,21 +309,10 @@ def _invoke(prefix: str) -> Syntax:
             key = cursor.until('"')
             is_string = 'string="true"' in cursor.until(">")
             text = _within_lines(cursor.until(f"</{prefix}parameter>"))
-            arguments[key] = text if is_string else _typed(text, name, key, tools)
+            arguments[key] = text if is_string else types.read(text, name, key)
         return [(name, arguments)]
 
     return Syntax(f'<{prefix}invoke name="', read)
-
-
-def _typed(text: str, name: str, key: str, tools: Sequence[ToolSpec]) -> Any:
-    """A bare value, as the tool's schema wants it: the same `72` is a number for one tool and a string for another."""
-    tool = find_tool(tools, name)
-    try:
-        validator = SafeValidator(tool.input_schema if tool else {})
-        root = validator.schema if isinstance(validator.schema, dict) else {}
-        return read_text(validator, root.get("properties", {}).get(key, True), text)
-    except SchemaError:  # a server's broken schema; it will judge the text by itself
-        return text
 
 
 def _within_lines(text: str) -> str:
@@ -318,3 +336,5 @@ SYNTAXES = (
     _invoke("｜DSML｜"),
     _invoke("atem:"),
 )
+
+_CALL_STARTS = ("{", "[", *(syntax.opening for syntax in SYNTAXES))

@@ -1,11 +1,10 @@
 """The numbers that a flat schema allows: bounds and step, exactly."""
 
-import math
 from collections.abc import Mapping
 from fractions import Fraction
 from typing import Any
 
-from ors_gym.schemas._validation import exact
+from ors_gym.schemas._validation import exact, is_finite
 
 
 def bounds(flat: Mapping[str, Any]) -> tuple[Fraction | None, Fraction | None]:
@@ -30,4 +29,4 @@ def plain(number: Fraction) -> int | float:
 
 def _is_number(value: Any) -> bool:
     """Whether it is a finite number; in draft 4, `exclusiveMinimum` is a boolean."""
-    return isinstance(value, (int, float)) and not isinstance(value, bool) and abs(value) != math.inf
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and is_finite(value)

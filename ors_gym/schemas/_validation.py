@@ -206,15 +206,19 @@ def _unevaluated_properties(draft: Any) -> Any:
 
 def _multiple_of(validator: Any, step: Any, instance: Any, schema: Any) -> Iterator[ValidationError]:
     """By the digits as JSON writes them: 0.3 is a multiple of 0.1, which it is not in floating point."""
-    if not validator.is_type(instance, "number") or math.inf in (abs(instance), step):
-        return
-    if (exact(instance) / exact(step)).denominator != 1:
+    comparable = validator.is_type(instance, "number") and is_finite(instance) and is_finite(step)
+    if comparable and (exact(instance) / exact(step)).denominator != 1:
         yield ValidationError(f"{instance!r} is not a multiple of {step!r}")
 
 
 def _unique_items(validator: Any, wanted: bool, instance: Any, schema: Any) -> Iterator[ValidationError]:
     if wanted and validator.is_type(instance, "array") and len({canonical(item) for item in instance}) < len(instance):
         yield ValidationError("the items are not all different")
+
+
+def is_finite(number: float) -> bool:
+    """Whether it is neither infinite nor NaN; an int is finite whatever its size."""
+    return isinstance(number, int) or math.isfinite(number)
 
 
 def exact(number: float) -> Fraction:
