@@ -2,11 +2,14 @@
 
 import json
 from collections.abc import Mapping
+from itertools import takewhile
 from typing import Any
 
+from ors_gym.actions import parse
 from ors_gym.episode import Episode, Step
+from ors_gym.errors import InvalidAction
 from ors_gym.observations import render
-from ors_gym.protocol import Blocks, ImageBlock
+from ors_gym.protocol import Blocks, ImageBlock, ToolCall
 
 Message = dict[str, Any]
 
@@ -32,7 +35,7 @@ def episode_messages(episode: Episode, system_prompt: str | None = None, *, imag
     """
     messages: list[Message] = [] if system_prompt is None else [{"role": "system", "content": system_prompt}]
     messages.append({"role": "user", "content": content_of(episode.prompt, images=images)})
-    for number, steps in enumerate(_turns(episode.steps)):
+    for number, steps in enumerate(_turns(episode)):
         messages.extend(_turn_messages(steps, number, images))
     return messages
 
@@ -49,17 +52,25 @@ def content_of(blocks: Blocks, *, images: bool = False) -> str | list[dict[str, 
     return [_image_part(block) if isinstance(block, ImageBlock) else {"type": "text", "text": render([block])} for block in blocks]
 
 
-def _turns(steps: list[Step]) -> list[list[Step]]:
-    """The steps by action: those of several calls in one action hold the same action object."""
+def _turns(episode: Episode) -> list[list[Step]]:
+    """The steps by action: an action that reads as several calls covers as many steps as made them."""
     turns: list[list[Step]] = []
-    for step in steps:
-        previous = turns[-1][-1] if turns else None
-        together = previous is not None and previous.call is not None and step.call is not None and previous.action is step.action
-        if together and not isinstance(step.action, (int, float, bool, type(None))):
-            turns[-1].append(step)
-        else:
-            turns.append([step])
+    position = 0
+    while position < len(episode.steps):
+        step = episode.steps[position]
+        meant = _calls_of(step, episode)
+        following = episode.steps[position : position + max(len(meant), 1)]
+        length = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1].call, zip(meant, following, strict=False)))
+        turns.append(following[: max(length, 1)])
+        position += len(turns[-1])
     return turns
+
+
+def _calls_of(step: Step, episode: Episode) -> list[ToolCall]:
+    try:
+        return parse(step.action, tools=episode.tools) if step.call is not None else []
+    except InvalidAction:  # it was read in another way, by a format or a parser of its owner's
+        return []
 
 
 def _turn_messages(steps: list[Step], number: int, images: bool) -> list[Message]:

@@ -15,7 +15,7 @@ _NAME = re.compile(r"[^\W\d][\w.-]*")
 _NUMBER = re.compile(r"[+-]?(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][+-]?\d+)?")
 _HEX = re.compile(r"[0-9a-fA-F]+")
 _WORDS = {"true": True, "false": False, "null": None, "True": True, "False": False, "None": None}
-_ESCAPES = {"n": "\n", "t": "\t", "r": "\r", "b": "\b", "f": "\f", "\n": ""}
+_ESCAPES = {"n": "\n", "t": "\t", "r": "\r", "b": "\b", "f": "\f", "\n": "", "\\": "\\", "/": "/", '"': '"', "'": "'"}
 _ESCAPE_WIDTHS = {"x": 2, "u": 4, "U": 8}
 _GEMMA_QUOTE = '<|"|>'
 _QUOTES = {'"': re.compile(r'[\\"]'), "'": re.compile(r"[\\']")}
@@ -200,12 +200,12 @@ class Cursor:
         raise InvalidAction("a string that does not end")
 
     def _escape(self) -> str:
-        """What the escape stands for whose backslash has been read."""
+        """What the escape stands for whose backslash has been read; as in Python, an unknown one for itself."""
         letter = self.text[self.position : self.position + 1]
         self.position += 1
         width = _ESCAPE_WIDTHS.get(letter)
         if width is None:
-            return _ESCAPES.get(letter, letter)
+            return _ESCAPES.get(letter, "\\" + letter)
         digits = self.text[self.position : self.position + width]
         self.position += width
         if len(digits) == width and _HEX.fullmatch(digits) and (code := int(digits, 16)) < 0x110000:
