@@ -1,0 +1,437 @@
+"""`AsyncORSEnv`, the one place where a session becomes episodes: reset is create and prompt, step is a tool call."""
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, get_args
+
+import numpy as np
+from gymnasium import Space
+from gymnasium.envs.registration import EnvSpec
+from gymnasium.error import ResetNeeded
+from gymnasium.utils import seeding
+
+from ors_gym import actions, observations
+from ors_gym.actions import ActionFormat
+from ors_gym.client import AsyncEnvironment, AsyncSession, Discovery, Timeout
+from ors_gym.env import rendering
+from ors_gym.env._info import InfoDict, failure_of, make_info
+from ors_gym.env._opening import Opened, Opener
+from ors_gym.env._tasks import TaskFilter, TaskSource
+from ors_gym.episode import Episode, Step
+from ors_gym.errors import (
+    EnvironmentFailure,
+    InfrastructureError,
+    InvalidAction,
+    SessionClosed,
+    ToolCallRejected,
+    ToolFailed,
+)
+from ors_gym.observations import ObservationFormat
+from ors_gym.protocol import Blocks, TextBlock, ToolCall, ToolSpec
+from ors_gym.secrets import SecretLike
+from ors_gym.spaces import action_space_for, observation_space_for
+from ors_gym.tasks import TaskRef
+from ors_gym.tools import find_text_tool
+
+OnToolError = Literal["truncate", "observe"]
+
+MAX_OBSERVATION_LENGTH = 1_000_000
+"""Characters of text in one observation, by default."""
+
+_OPTIONS = frozenset({"split", "index", "task_spec", "task", "secrets"})
+
+
+@dataclass(frozen=True)
+class Shared:
+    """What the environments of one kind share: where tasks come from, and the spaces."""
+
+    tasks: TaskSource
+    action_space: Space[Any]
+    observation_space: Space[Any]
+
+
+class AsyncORSEnv:
+    """One ORS environment, one episode at a time, asynchronous. It makes no request until `reset`.
+
+    Args:
+        environment: The environment, of a client that the caller closes.
+        discovery: What `await environment.discover()` said.
+        split: The split to draw tasks from; None is the first of type train.
+        task_filter: Narrows the tasks that are drawn: says of a task, as the server gives it, whether it may be. The split's
+            tasks are then read once, before the first draw.
+        secrets: What the environment needs: names to a `str`, `(str, [allowed domains])` or an `EnvSecret`.
+        max_steps: Tool calls after which an episode is truncated, invalid ones counted; None is no limit.
+        action_format: The action space, and how text is read: "tool_call" (dicts), "json" (text), or "text" (verbatim
+            to `text_tool`).
+        observation_format: "text", "blocks" (a tuple of dicts) or "multimodal" (text and images).
+        text_tool: The tool that takes plain text; None finds it where just one tool has one required string parameter.
+        invalid_action_reward: The reward of an action that is malformed or rejected.
+        on_tool_error: What a tool that raised does: "truncate" ends the episode unscored, "observe" tells the policy.
+        reset_retries: How often a reset that failed is tried again, each time in a fresh session.
+        max_observation_length: Characters of text in one observation; a longer one is cut, and says so.
+        timeout: Limits for the sessions; None takes the client's.
+        prefetch: Open the session of the next episode while this one runs. It takes up to two sessions at once.
+        render_mode: None, "human", "ansi" or "rgb_array".
+        shared: What environments of one kind share; it replaces `split`, `task_filter` and what the spaces are made from.
+        group: Which group of the shared tasks this environment belongs to.
+
+    Attributes:
+        episode: The ledger of the current or the last episode; None before the first.
+
+    Raises:
+        ValueError: An unknown split, format, `text_tool` or render mode, or a number out of its range.
+
+    >>> import asyncio
+    >>> from ors_gym.client import AsyncORSClient
+    >>> async def play():
+    ...     async with AsyncORSClient(base_url) as client:
+    ...         environment = client.environment("largest_digit")
+    ...         env = AsyncORSEnv(environment, await environment.discover())
+    ...         observation, info = await env.reset(options={"split": "train", "index": 0})
+    ...         step = await env.step({"name": "submit", "input": {"answer": max(observation[:3])}})
+    ...         await env.close()
+    ...         return step[1:4]
+    >>> asyncio.run(play())
+    (1.0, True, False)
+    """
+
+    metadata: Mapping[str, Any] = {"render_modes": ["human", "ansi", "rgb_array"], "render_fps": 1}
+    spec: EnvSpec | None = None
+
+    def __init__(
+        self,
+        environment: AsyncEnvironment,
+        discovery: Discovery,
+        *,
+        split: str | None = None,
+        task_filter: TaskFilter | None = None,
+        secrets: Mapping[str, SecretLike] | None = None,
+        max_steps: int | None = None,
+        action_format: ActionFormat = "tool_call",
+        observation_format: ObservationFormat = "text",
+        text_tool: str | None = None,
+        invalid_action_reward: float = 0.0,
+        on_tool_error: OnToolError = "truncate",
+        reset_retries: int = 2,
+        max_observation_length: int | None = MAX_OBSERVATION_LENGTH,
+        timeout: Timeout | None = None,
+        prefetch: bool = False,
+        render_mode: str | None = None,
+        shared: "Shared | None" = None,
+        group: int = 0,
+    ) -> None:
+        _check_choice("on_tool_error", on_tool_error, get_args(OnToolError))
+        _check_choice("render_mode", render_mode, (None, *self.metadata["render_modes"]))
+        if max_steps is not None and max_steps < 1:
+            raise ValueError(f"max_steps must be at least 1, or None, not {max_steps!r}")
+        if reset_retries < 0:
+            raise ValueError(f"reset_retries must be at least 0, not {reset_retries!r}")
+        if action_format == "text" and text_tool is None and find_text_tool(discovery.tools) is None:
+            raise ValueError(
+                'action_format="text" needs a tool that takes the text: name it by text_tool=; environment '
+                f"{discovery.env_name!r} has not just one tool with one required string parameter"
+            )
+        self.environment = environment
+        self.discovery = discovery
+        self.shared = shared or Shared(
+            TaskSource(environment, discovery, split=split, task_filter=task_filter),
+            action_space_for(discovery.tools, action_format),
+            observation_space_for(observation_format, max_observation_length),
+        )
+        self.action_space, self.observation_space = self.shared.action_space, self.shared.observation_space
+        self.render_mode = render_mode
+        self.max_steps = max_steps
+        self.episode: Episode | None = None
+        self._tasks = self.shared.tasks
+        self._group = group
+        self._secrets = secrets
+        self._action_format: ActionFormat = action_format
+        self._observation_format: ObservationFormat = observation_format
+        self._text_tool = text_tool
+        self._invalid_action_reward = float(invalid_action_reward)
+        self._on_tool_error = on_tool_error
+        self._reset_retries = reset_retries
+        self._max_observation_length = max_observation_length
+        self._opener = Opener(environment, timeout)
+        self._prefetch = prefetch
+        self._session: AsyncSession | None = None
+        self._np_random: np.random.Generator | None = None
+        self._np_random_seed: int | None = None
+        self._seed: int | None = None
+        self._drawn: dict[str, int] = {}
+        self._closed = False
+
+    @property
+    def tools(self) -> tuple[ToolSpec, ...]:
+        """The tools of the current task; before the first reset, those that every task has."""
+        return tuple(self.episode.tools) if self.episode and self.episode.session_id else self.discovery.tools
+
+    @property
+    def np_random(self) -> np.random.Generator:
+        """The generator that an unseeded sequence of tasks is drawn from."""
+        if self._np_random is None:
+            self._np_random, self._np_random_seed = seeding.np_random()
+        return self._np_random
+
+    @property
+    def np_random_seed(self) -> int | None:
+        """The seed of `np_random`."""
+        return self._np_random_seed if self.np_random else None
+
+    async def reset(self, *, seed: int | None = None, options: Mapping[str, Any] | None = None) -> tuple[Any, InfoDict]:
+        """Begins an episode on the next task, or on the one that `options` names; an open session is closed first.
+
+        Args:
+            seed: Begins a new sequence of tasks. The same seed gives the same sequence; an epoch repeats nothing.
+            options: `split` to draw from; or a task: `index` (with `split`, or in the default one), `task_spec`, or `task`
+                (a `TaskRef` or its dict). `secrets` replaces those of the constructor in this episode.
+
+        Returns:
+            The prompt as an observation, and the info dict.
+
+        Raises:
+            ORSError: No session could be had, `reset_retries` included; `episode` then says so, and is unscored.
+            ValueError: An unknown option, split, or combination of them.
+            SessionClosed: The environment is closed.
+        """
+        if self._closed:
+            raise SessionClosed("this environment is closed; make a new one")
+        started_at, started = time.time(), time.perf_counter()
+        options = _checked(options)
+        if seed is not None:
+            self._np_random, self._np_random_seed = seeding.np_random(seed)
+            self._seed = seed
+            self._drawn.clear()
+        await self._leave()
+        task = await self._next_task(options)
+        secrets = options.get("secrets", self._secrets)
+        opened = await self._open(task, secrets, started_at)
+        self._session = opened.session
+        self.episode = Episode(
+            task=task,
+            env_name=self.discovery.env_name,
+            session_id=opened.session.session_id or "",
+            prompt=opened.prompt,
+            tools=opened.tools,
+            started_at=started_at,
+        )
+        if self._prefetch and not _names_task(options):
+            self._opener.open_ahead(await self._peek(options.get("split")), secrets)
+        if self.render_mode == "human":
+            rendering.show_prompt(self.episode)
+        info = self._info(blocks=opened.prompt, elapsed=time.perf_counter() - started)
+        return self._observe(opened.prompt), info
+
+    async def step(self, action: Any) -> tuple[Any, float, bool, bool, InfoDict]:
+        """Runs the tool call or calls of an action, in order, until one finishes the episode.
+
+        Args:
+            action: A `ToolCall`, a dict, an OpenAI message, or text: every form of `ors_gym.actions.parse`. What cannot be
+                read is answered with an observation that says why.
+
+        Returns:
+            Observation, reward, terminated, truncated, and the info dict.
+
+        Raises:
+            ResetNeeded: There is no episode, or it has ended.
+            SessionClosed: The environment is closed.
+        """
+        if self._closed:
+            raise SessionClosed("this environment is closed; make a new one")
+        episode, session = self.episode, self._session
+        if episode is None or session is None:
+            raise ResetNeeded("the episode has ended; call reset()" if episode else "call reset() before step()")
+        started = time.perf_counter()
+        before = episode.num_steps
+        try:
+            await self._act(action, episode, session)
+        except BaseException as error:
+            episode.truncated = True
+            episode.error, episode.error_kind = failure_of(error)
+            await self._end(episode)
+            raise
+        steps = episode.steps[before:]
+        episode.terminated = steps[-1].finished
+        if not episode.ended and episode.num_steps == self.max_steps:
+            episode.truncated = True
+        if episode.ended:
+            await self._end(episode)
+        if self.render_mode == "human":
+            rendering.show_steps(episode, before)
+        blocks = tuple(block for step in steps for block in step.blocks)
+        reward = sum((step.reward for step in steps if step.reward is not None), 0.0)
+        info = self._info(blocks=blocks, steps=steps, elapsed=time.perf_counter() - started)
+        return self._observe(blocks), reward, episode.terminated, episode.truncated, info
+
+    async def close(self) -> None:
+        """Closes the session. An episode that still runs is truncated. Closing again does nothing."""
+        if self._closed:
+            return
+        self._closed = True
+        try:
+            await self._leave()
+        finally:
+            await self._opener.aclose()
+
+    def render(self) -> Any:
+        """The episode so far, as `render_mode` says: text ("ansi"), an array of `rendering.CANVAS` ("rgb_array"), or None
+        ("human", which prints each reset and step as it happens).
+        """
+        match self.render_mode:
+            case "ansi":
+                return rendering.ansi(self.episode)
+            case "rgb_array":
+                return rendering.rgb_array(self.episode)
+        return None
+
+    def failure_info(self, error: BaseException) -> InfoDict:
+        """The info of an environment among many, where one raised: the episode is unscored, and why."""
+        what, kind = failure_of(error)
+        task = self.episode.task if self.episode else None
+        return make_info(task, self.tools, unscored=True, error=what, error_kind=kind)
+
+    def _repr_html_(self) -> str:
+        return rendering.html(self.episode, str(self))
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.discovery.env_name!r}, {self._tasks.split(None)!r})"
+
+    async def _next_task(self, options: Mapping[str, Any]) -> TaskRef:
+        if not _names_task(options):
+            task = await self._peek(options.get("split"))
+            split = self._tasks.split(options.get("split"))
+            self._drawn[split] = self._drawn.get(split, 0) + 1
+            return task
+        if "task" in options:
+            task = options["task"]
+            return task if isinstance(task, TaskRef) else TaskRef.from_dict(task)
+        if "task_spec" in options:
+            return TaskRef(task_spec=dict(options["task_spec"]))
+        return TaskRef(self._tasks.split(options.get("split")), options["index"])
+
+    async def _peek(self, split_name: str | None) -> TaskRef:
+        """The task that is next in a split."""
+        split = self._tasks.split(split_name)
+        if self._seed is None:
+            self._seed = int(self.np_random.integers(2**31))
+        return await self._tasks.draw(split, seed=self._seed, n=self._drawn.get(split, 0), group=self._group)
+
+    async def _open(self, task: TaskRef, secrets: Mapping[str, SecretLike] | None, started_at: float) -> Opened:
+        for retries_left in range(self._reset_retries, -1, -1):
+            try:
+                return await self._opener.open(task, secrets)
+            except (EnvironmentFailure, InfrastructureError) as error:
+                if retries_left:
+                    continue
+                what, kind = failure_of(error)
+                self.episode = Episode(
+                    task,
+                    self.discovery.env_name,
+                    truncated=True,
+                    error=what,
+                    error_kind=kind,
+                    started_at=started_at,
+                    ended_at=time.time(),
+                )
+                raise
+        raise AssertionError("unreachable: the last attempt returns or raises")
+
+    async def _act(self, action: Any, episode: Episode, session: AsyncSession) -> None:
+        """Runs the calls of an action until one ends the episode; each leaves a step in the ledger, however it went."""
+        try:
+            calls = actions.parse(action, action_format=self._action_format, tools=episode.tools, text_tool=self._text_tool)
+        except InvalidAction as error:
+            episode.steps.append(Step(action, started_at=time.time(), **self._refused(error)))
+            return
+        for call in calls:
+            await self._call(call, action, episode, session)
+            if episode.truncated or episode.steps[-1].finished or episode.num_steps == self.max_steps:
+                return
+
+    async def _call(self, call: ToolCall, action: Any, episode: Episode, session: AsyncSession) -> None:
+        started_at, started = time.time(), time.perf_counter()
+        outcome: dict[str, Any]
+        try:
+            output = await session.call_tool(call.name, call.input)
+            outcome = {
+                "blocks": output.blocks,
+                "reward": output.reward,
+                "finished": output.finished,
+                "metadata": output.metadata,
+            }
+        except ToolCallRejected as error:
+            outcome = self._refused(error)
+        except (EnvironmentFailure, InfrastructureError) as error:
+            outcome = self._failed(error, episode)
+        except BaseException as error:
+            what, kind = failure_of(error)
+            outcome = {"error": what, "error_kind": kind}
+            raise
+        finally:
+            elapsed = time.perf_counter() - started
+            episode.steps.append(Step(action, call, started_at=started_at, elapsed=elapsed, **outcome))
+
+    def _refused(self, error: InvalidAction | ToolCallRejected) -> dict[str, Any]:
+        reason = error.detail or str(error)
+        return {
+            "blocks": (TextBlock(text=f"Error: {reason}"),),
+            "invalid_action": reason,
+            "reward": self._invalid_action_reward or None,
+        }
+
+    def _failed(self, error: EnvironmentFailure | InfrastructureError, episode: Episode) -> dict[str, Any]:
+        what, kind = failure_of(error)
+        if isinstance(error, ToolFailed) and self._on_tool_error == "observe":
+            return {"blocks": (TextBlock(text=f"Error: {error.detail or what}"),), "error": what, "error_kind": kind}
+        episode.truncated, episode.error, episode.error_kind = True, what, kind
+        return {"error": what, "error_kind": kind}
+
+    async def _leave(self) -> None:
+        """Ends the current episode, where one still runs."""
+        if self.episode is not None and self._session is not None:
+            self.episode.truncated = True
+            await self._end(self.episode)
+
+    async def _end(self, episode: Episode) -> None:
+        session, self._session = self._session, None
+        episode.ended_at = time.time()
+        if session is not None:
+            await session.aclose()
+
+    def _observe(self, blocks: Blocks) -> Any:
+        return observations.render(blocks, self._observation_format, max_length=self._max_observation_length)
+
+    def _info(self, *, blocks: Blocks, steps: Sequence[Step] = (), elapsed: float) -> InfoDict:
+        episode = self.episode
+        assert episode is not None
+        return make_info(
+            episode.task,
+            episode.tools,
+            blocks=blocks,
+            steps=steps,
+            unscored=episode.unscored,
+            error=next((step.error for step in steps if step.error), episode.error),
+            error_kind=next((step.error_kind for step in steps if step.error), episode.error_kind),
+            elapsed=elapsed,
+        )
+
+
+def _checked(options: Mapping[str, Any] | None) -> Mapping[str, Any]:
+    options = {name: value for name, value in (options or {}).items() if value is not None}
+    if unknown := sorted(set(options) - _OPTIONS):
+        raise ValueError(f"unknown options of reset: {', '.join(unknown)}; known are {', '.join(sorted(_OPTIONS))}")
+    ways = [name for name in ("index", "task_spec", "task") if name in options]
+    if len(ways) > 1 or ("split" in options and ways and ways != ["index"]):
+        given = ", ".join(name for name in ("split", *ways) if name in options)
+        raise ValueError(f"options name the task in one way: split and index, task_spec, or task; got {given}")
+    return options
+
+
+def _names_task(options: Mapping[str, Any]) -> bool:
+    return not {"index", "task_spec", "task"}.isdisjoint(options)
+
+
+def _check_choice(name: str, value: Any, choices: tuple[Any, ...]) -> None:
+    if value not in choices:
+        raise ValueError(f"{name} is one of {', '.join(map(repr, choices))}, not {value!r}")
