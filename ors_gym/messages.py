@@ -1,4 +1,4 @@
-"""An episode as chat messages, in OpenAI's form, which chat templates take too."""
+"""An episode as chat messages, in OpenAI's form or in that of chat templates."""
 
 import json
 from collections.abc import Mapping
@@ -37,6 +37,15 @@ def episode_messages(episode: Episode, system_prompt: str | None = None, *, imag
     messages.append({"role": "user", "content": content_of(episode.prompt, images=images)})
     for number, steps in enumerate(_turns(episode)):
         messages.extend(_turn_messages(steps, number, images))
+    return messages
+
+
+def template_messages(episode: Episode, system_prompt: str | None = None) -> list[Message]:
+    """The same for Hugging Face chat templates: a call's `arguments` are an object, where OpenAI has JSON text."""
+    messages = episode_messages(episode, system_prompt)
+    for message in messages:
+        for call in message.get("tool_calls", ()):
+            call["function"]["arguments"] = json.loads(call["function"]["arguments"])
     return messages
 
 
