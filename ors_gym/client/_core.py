@@ -189,12 +189,13 @@ class Core:
 
     def adopt(self, sid: str, server: Server, redactor: Redactor, cookies: httpx.Cookies) -> Live:
         """From here on the session is kept alive, and deleted however this ends."""
-        header = (b"X-Session-ID", sid.encode("ascii"))
+        headers, json_headers = self.headers.copy(), self.json_headers.copy()
+        headers["X-Session-ID"] = json_headers["X-Session-ID"] = sid
         live = Live(
             sid=sid,
             server=server,
-            headers=httpx.Headers([*self.headers.raw, header]),
-            json_headers=httpx.Headers([*self.json_headers.raw, header]),
+            headers=headers,
+            json_headers=json_headers,
             redactor=redactor,
             cookies=cookies,
         )

@@ -377,23 +377,30 @@ class Http:
             self.counters.retries += 1
 
     async def _follow(self, call: Call, silence: float | None) -> httpx.Response:
-        url = call.server.url(call.path)
+        url, cookies = call.server.url(call.path), call.cookies
         timeouts = {"connect": self.timeout.connect, "read": silence, "pool": None}
         for _ in range(_MAX_REDIRECTS):
             request = httpx.Request(
                 call.method, url, headers=call.headers, stream=httpx.ByteStream(call.content), extensions={"timeout": timeouts}
             )
+            request.headers.encoding = "ascii"  # or httpx finds it out, at a cost, for each request
             request.read()
-            if call.cookies:
-                call.cookies.set_cookie_header(request)
-            response = await self._authenticated(request)
-            if call.cookies is not None and "set-cookie" in response.headers and len(call.cookies.jar) < _MAX_COOKIES:
-                call.cookies.extract_cookies(response)
+            if cookies:
+                cookies.set_cookie_header(request)
+            response = await (self._transfer(request) if self._auth is None else self._authenticated(request, self._auth))
+            if cookies is not None and "set-cookie" in response.headers and len(cookies.jar) < _MAX_COOKIES:
+                cookies.extract_cookies(response)
             if not 300 <= response.status_code < 400 or "location" not in response.headers:
                 return response
             await _drain(response)
             url = self._redirected(call, url, response)
         raise ProtocolError(f"{call.describe()}: redirected more than {_MAX_REDIRECTS} times", session_id=call.session_id)
+
+    async def _transfer(self, request: httpx.Request) -> httpx.Response:
+        response = await self._configuration.transport_for(request.url).handle_async_request(request)
+        response.request = request
+        response.headers.encoding = "latin-1"
+        return response
 
     def _redirected(self, call: Call, url: httpx.URL, response: httpx.Response) -> httpx.URL:
         if response.status_code not in (307, 308) and call.method != "GET":
@@ -412,19 +419,13 @@ class Http:
             status=response.status_code,
         )
 
-    async def _authenticated(self, request: httpx.Request) -> httpx.Response:
-        transport = self._configuration.transport_for(request.url)
-        if self._auth is None:
-            response = await transport.handle_async_request(request)
-            response.request = request
-            return response
-        flow = self._auth.async_auth_flow(request)
+    async def _authenticated(self, request: httpx.Request, auth: httpx.Auth) -> httpx.Response:
+        flow = auth.async_auth_flow(request)
         try:
             request = await anext(flow)
             while True:
-                response = await transport.handle_async_request(request)
-                response.request = request
-                if self._auth.requires_response_body:
+                response = await self._transfer(request)
+                if auth.requires_response_body:
                     response = await self._with_body(response)
                 try:
                     request = await flow.asend(response)

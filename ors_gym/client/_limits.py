@@ -35,12 +35,17 @@ class Limit:
 
     def __init__(self, name: str, seconds: float | None, what: Described, *, left: float | None = None) -> None:
         self._name, self._seconds, self._what = name, seconds, what
-        self._scope = asyncio.timeout(seconds if left is None else max(left, 0.0))
+        if left is None:
+            left = seconds
+        self._scope = None if left is None else asyncio.timeout(max(left, 0.0))
 
     async def __aenter__(self) -> None:
-        await self._scope.__aenter__()
+        if self._scope is not None:
+            await self._scope.__aenter__()
 
     async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        if self._scope is None:
+            return
         try:
             await self._scope.__aexit__(kind, error, trace)
         except TimeoutError:
