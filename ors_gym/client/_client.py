@@ -88,6 +88,7 @@ class AsyncORSClient:
             trust_env=trust_env,
         )
         self._base_url = str(servers.all[0].base_url)
+        self._max_sessions = max_sessions
         self._core = Core(
             http=http,
             servers=servers,
@@ -106,6 +107,11 @@ class AsyncORSClient:
     def base_url(self) -> str:
         """The server's URL, ending with a slash, without credentials; the first, if there are several."""
         return self._base_url
+
+    @property
+    def max_sessions(self) -> int | None:
+        """How many sessions may be open at once; None is without limit."""
+        return self._max_sessions
 
     async def __aenter__(self) -> "AsyncORSClient":
         self._core.enter("AsyncORSClient")

@@ -82,6 +82,11 @@ class ORSClient:
         """The server's URL, ending with a slash, without credentials; the first, if there are several."""
         return self.asynchronous.base_url
 
+    @property
+    def max_sessions(self) -> int | None:
+        """How many sessions may be open at once; None is without limit."""
+        return self.asynchronous.max_sessions
+
     def __enter__(self) -> "ORSClient":
         return self
 
