@@ -111,10 +111,12 @@ def _json_calls(text: str) -> list[RawCall]:
 
 
 def _fenced_calls(text: str, end: int) -> list[RawCall]:
-    """The calls in the code fences that open before `end`."""
+    """The calls in the code fences that open before `end`, of the first `MAX_CALLS` fences."""
     cursor = Cursor(text)
     calls: list[RawCall] = []
-    while cursor.seek("```") and cursor.position <= end:
+    for _ in range(MAX_CALLS):
+        if not cursor.seek("```") or cursor.position > end:
+            break
         start = cursor.position
         cursor.until("\n")
         if not cursor.at("{", "["):

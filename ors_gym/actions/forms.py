@@ -18,7 +18,7 @@ RawCall = tuple[str, Any]
 """A tool's name and its arguments as they were written: an object, its JSON text, or None."""
 
 MAX_ACTION_SIZE = 1_000_000
-"""The largest action that is read: characters of its text, or characters and values of its input."""
+"""The largest action that is read: in characters of its text, or of its input, where each value counts as eight more."""
 
 MAX_CALLS = 128
 """The most tool calls in one action."""
@@ -210,10 +210,11 @@ class _Budget:
     def __init__(self) -> None:
         self.left = MAX_ACTION_SIZE
 
-    def take(self, size: int) -> None:
-        self.left -= size
+    def take(self, characters: int = 0) -> None:
+        """Account for one value of so many characters."""
+        self.left -= 8 + characters
         if self.left < 0:
-            raise InvalidAction(f"an input of more than {MAX_ACTION_SIZE:,} characters and values")
+            raise InvalidAction(f"an input of more than {MAX_ACTION_SIZE:,} characters")
 
 
 def _plain(value: Any, budget: _Budget, depth: int) -> Any:
@@ -224,25 +225,25 @@ def _plain(value: Any, budget: _Budget, depth: int) -> Any:
         budget.take(value.size)
         value = value.tolist()
     if value is None or isinstance(value, bool):
-        budget.take(1)
+        budget.take()
         return value
     if isinstance(value, str):
-        budget.take(1 + len(value))
+        budget.take(len(value))
         check_text(value)
         return str(value)
     if isinstance(value, int):
-        budget.take(1 + value.bit_length() // 3)
+        budget.take(value.bit_length() // 3)
         return int(value)
     if isinstance(value, float):
-        budget.take(1)
+        budget.take()
         if not math.isfinite(value):
             raise InvalidAction(f"{value} is no JSON number")
         return float(value)
     if isinstance(value, Mapping):
-        budget.take(1)
+        budget.take()
         return {_plain_key(key, budget): _plain(item, budget, depth + 1) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
-        budget.take(1)
+        budget.take()
         return [_plain(item, budget, depth + 1) for item in value]
     raise InvalidAction(f"an input holds {shortened(value)}, which is no JSON value")
 
@@ -250,7 +251,7 @@ def _plain(value: Any, budget: _Budget, depth: int) -> Any:
 def _plain_key(key: Any, budget: _Budget) -> str:
     if not isinstance(key, str):
         raise InvalidAction(f"the key {shortened(key)} of an input is no string")
-    budget.take(1 + len(key))
+    budget.take(len(key))
     check_text(key)
     return str(key)
 
