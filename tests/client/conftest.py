@@ -1,0 +1,49 @@
+"""What the client's tests share: a fault server of their own, and clients that do not wait long."""
+
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import AsyncExitStack
+from typing import Any
+
+import pytest
+
+from ors_gym.client import AsyncEnvironment, AsyncORSClient, AsyncSession, Retry
+from ors_gym.testing import FaultServer
+
+QUICK = Retry(attempts=4, total=20.0, backoff=0.01, max_backoff=0.05)
+
+
+@pytest.fixture
+def server() -> Iterator[FaultServer]:
+    with FaultServer() as server:
+        yield server
+
+
+@pytest.fixture
+async def connect() -> AsyncIterator[Callable[..., AsyncORSClient]]:
+    """Makes clients with short pauses, and closes them at the end."""
+    async with AsyncExitStack() as stack:
+
+        def connect(base_url: Any, **options: Any) -> AsyncORSClient:
+            client = AsyncORSClient(base_url, **{"retry": QUICK, **options})
+            stack.push_async_callback(client.aclose)
+            return client
+
+        yield connect
+
+
+@pytest.fixture
+def client(connect: Callable[..., AsyncORSClient], server: FaultServer) -> AsyncORSClient:
+    return connect(server.base_url)
+
+
+@pytest.fixture
+def environment(client: AsyncORSClient) -> AsyncEnvironment:
+    return client.environment("fault")
+
+
+@pytest.fixture
+async def session(environment: AsyncEnvironment) -> AsyncIterator[AsyncSession]:
+    """A session that is ready, so that the next request is the test's."""
+    async with environment.session(split="train", index=0) as session:
+        await session.get_prompt()
+        yield session
