@@ -3,7 +3,6 @@
 import hashlib
 import io
 import warnings
-from functools import lru_cache
 from pathlib import Path
 from typing import NamedTuple
 
@@ -18,6 +17,9 @@ _SIDES = (640, 480, 320, 224, 128, 64)
 _PIXELS = 4_000_000
 """A small file of more pixels than this is drawn as a thumbnail: a browser would unpack it whole."""
 
+_THUMBNAILS = 500
+"""Thumbnails that are held, for images that come again."""
+
 
 class Attachments:
     """A folder beside a page; each content is one file, named by its hash. An image that the run's records have is not copied.
@@ -29,6 +31,7 @@ class Attachments:
     def __init__(self, page: Path) -> None:
         self.folder = page.with_name(f"{page.stem}_files")
         self._recorded = page.parent / IMAGES_FOLDER
+        self._thumbnails: dict[tuple[str, int], Thumbnail | None] = {}
 
     def text(self, text: str) -> str:
         """Keep a text as UTF-8; the mark at its start tells a browser so.
@@ -38,15 +41,29 @@ class Attachments:
         """
         return self._keep(text.encode("utf-8-sig", "backslashreplace"), ".txt")
 
-    def image(self, data: bytes) -> str:
-        """Keep an image. Its name follows from its bytes and never from what a server says: only images open as images.
+    def image(self, data: bytes, limit: int) -> "tuple[Thumbnail | None, str]":
+        """An image's thumbnail, and where it is whole. Its name follows from its bytes and never from what a server says: only
+        images open as images.
+
+        Args:
+            data: The image.
+            limit: Bytes of the thumbnail.
 
         Returns:
-            Its address, relative to the page.
+            The thumbnail, None if there is none; and the whole image's address, "" where the thumbnail is all of it.
         """
+        digest = hashlib.sha256(data).hexdigest()
+        key = (digest, limit)
+        if key not in self._thumbnails:
+            if len(self._thumbnails) >= _THUMBNAILS:
+                self._thumbnails.clear()
+            self._thumbnails[key] = thumbnail(data, limit)
+        small = self._thumbnails[key]
+        if small is not None and small.data == data:
+            return small, ""
         _, suffix = image_type(data)
-        recorded = self._recorded / f"{hashlib.sha256(data).hexdigest()}{suffix}"
-        return f"{IMAGES_FOLDER}/{recorded.name}" if recorded.is_file() else self._keep(data, suffix)
+        recorded = self._recorded / f"{digest}{suffix}"
+        return small, f"{IMAGES_FOLDER}/{recorded.name}" if recorded.is_file() else self._keep(data, suffix)
 
     def _keep(self, data: bytes, suffix: str) -> str:
         path = self.folder / f"{hashlib.sha256(data).hexdigest()[:24]}{suffix}"
@@ -72,7 +89,6 @@ class Thumbnail(NamedTuple):
     height: int
 
 
-@lru_cache(maxsize=128)
 def thumbnail(data: bytes, limit: int) -> Thumbnail | None:
     """The image in at most `limit` bytes: itself if it is small enough, else scaled down.
 

@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
-from ors_gym.cli.viewer.attachments import Attachments, thumbnail
+from ors_gym.cli.viewer.attachments import Attachments
 from ors_gym.cli.viewer.limits import Limits
 from ors_gym.episode import Episode, Step
 from ors_gym.protocol import Block, ImageBlock, JSONObject, TextBlock, ToolSpec
@@ -134,14 +134,14 @@ class Chunk:
             image = base64.b64decode(data, validate=True)
         except (binascii.Error, ValueError):
             return {"image": None, "size": len(data), "broken": True}
-        small = thumbnail(image, self._limits.image)
+        small, href = self._attachments.image(image, self._limits.image)
+        whole = {"href": href} if href else {}
         if small is None:
-            return {"image": None, "size": len(image), "href": self._attachments.image(image)}
+            return {"image": None, "size": len(image), **whole}
         source = f"data:{small.mime_type};base64,{base64.b64encode(small.data).decode()}"
         if source not in self._images:
             self._images[source] = len(self._images)
             self.size += len(source)
-        whole = {} if small.data == image else {"href": self._attachments.image(image)}
         return {"image": self._images[source], "size": len(image), "width": small.width, "height": small.height, **whole}
 
 
