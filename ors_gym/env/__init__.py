@@ -9,20 +9,26 @@ if TYPE_CHECKING:
     from ors_gym.env._info import InfoDict
     from ors_gym.env.engine import AsyncORSEnv
     from ors_gym.env.env import ORSEnv
+    from ors_gym.env.ors_vector import ORSVectorEnv
+    from ors_gym.env.vector import AsyncioVectorEnv
 
 __all__ = [
     "ENV_ID",
     "AsyncORSEnv",
+    "AsyncioVectorEnv",
     "InfoDict",
     "ORSEnv",
+    "ORSVectorEnv",
     "register",
     "register_server",
 ]
 
 _LAZY = {
     "AsyncORSEnv": "ors_gym.env.engine",
+    "AsyncioVectorEnv": "ors_gym.env.vector",
     "InfoDict": "ors_gym.env._info",
     "ORSEnv": "ors_gym.env.env",
+    "ORSVectorEnv": "ors_gym.env.ors_vector",
 }
 
 

@@ -8,10 +8,11 @@ import gymnasium as gym
 ENV_ID = "ors_gym/ORS-v0"
 
 _ENTRY_POINT = "ors_gym.env.registration:make_env"
+_VECTOR_ENTRY_POINT = "ors_gym.env.registration:make_vector_env"
 
 
 def register() -> None:
-    """Registers "ors_gym/ORS-v0", once: `gym.make` gives an `ORSEnv`."""
+    """Registers "ors_gym/ORS-v0", once: `gym.make` gives an `ORSEnv`, `gym.make_vec` an `ORSVectorEnv`."""
     if ENV_ID not in gym.registry:
         _register(ENV_ID, {})
 
@@ -63,9 +64,26 @@ def _register(env_id: str, arguments: dict[str, Any]) -> None:
     gym.register(
         env_id,
         entry_point=_ENTRY_POINT,
+        vector_entry_point=_VECTOR_ENTRY_POINT,
         nondeterministic=True,
         kwargs=arguments,
     )
+
+
+def make_vector_env(num_envs: int, **arguments: Any) -> Any:
+    """What `gym.make_vec` calls; `max_episode_steps`, which it adds, is `max_steps` here.
+
+    Raises:
+        ValueError: A secret that is not an `EnvSecret`.
+    """
+    from ors_gym.env._specs import check_spec, constructor_arguments
+    from ors_gym.env.ors_vector import ORSVectorEnv
+
+    check_spec(arguments)
+    limit = arguments.pop("max_episode_steps", None)
+    if limit is not None:
+        arguments["max_steps"] = limit
+    return ORSVectorEnv(num_envs, **constructor_arguments(arguments))
 
 
 class _Maker:

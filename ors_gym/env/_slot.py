@@ -1,0 +1,192 @@
+"""One sub-environment of many: when it is reset, and what becomes of its failures."""
+
+import asyncio
+import functools
+import inspect
+import logging
+from collections.abc import Callable, Mapping
+from concurrent.futures import Executor
+from contextlib import nullcontext
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import gymnasium as gym
+from gymnasium.vector import AutoresetMode
+
+from ors_gym.env._info import failure_of
+from ors_gym.errors import RequestRejected, SessionClosed, TimeoutExceeded
+
+logger = logging.getLogger("ors_gym.env")
+
+MISUSE = (gym.error.Error, RequestRejected, SessionClosed)
+"""Failures that are the caller's: they are raised, whatever `on_error` says."""
+
+
+class AsyncEnv(Protocol):
+    """What an asynchronous sub-environment has."""
+
+    async def reset(self, *, seed: int | None = None, options: Mapping[str, Any] | None = None) -> tuple[Any, Mapping[str, Any]]:
+        """Begins an episode."""
+
+    async def step(self, action: Any) -> tuple[Any, float, bool, bool, Mapping[str, Any]]:
+        """Takes an action."""
+
+    async def close(self) -> None:
+        """Closes it."""
+
+
+class Threaded:
+    """An ordinary environment, its calls in worker threads, one at a time."""
+
+    def __init__(self, env: gym.Env[Any, Any], executor: Executor) -> None:
+        self._env = env
+        self._executor = executor
+        self._running: asyncio.Future[Any] | None = None
+
+    async def reset(self, *, seed: int | None = None, options: Mapping[str, Any] | None = None) -> tuple[Any, Mapping[str, Any]]:
+        """Begins an episode."""
+        return await self._run(self._env.reset, seed=seed, options=options)  # type: ignore[no-any-return]
+
+    async def step(self, action: Any) -> tuple[Any, float, bool, bool, Mapping[str, Any]]:
+        """Takes an action."""
+        return await self._run(self._env.step, action)  # type: ignore[no-any-return]
+
+    async def close(self) -> None:
+        """Closes it."""
+        await self._run(self._env.close)
+
+    async def _run(self, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        if self._running is not None and not self._running.done():
+            await asyncio.wait((self._running,))  # a call that was given up; a thread cannot be stopped
+        self._running = asyncio.get_running_loop().run_in_executor(self._executor, functools.partial(function, *args, **kwargs))
+        self._running.add_done_callback(lambda call: call.cancelled() or call.exception())
+        return await asyncio.shield(self._running)
+
+
+def is_async(env: Any) -> bool:
+    """Whether an environment's methods are coroutines."""
+    return inspect.iscoroutinefunction(env.step)
+
+
+@dataclass(frozen=True, slots=True)
+class Transition:
+    """What a sub-environment answered.
+
+    Attributes:
+        observation, reward, terminated, truncated, info: As Gymnasium has them.
+        final: Where it was reset in the same step: the last observation and info of the episode that ended.
+        error: What failed, if anything did.
+    """
+
+    observation: Any
+    reward: float = 0.0
+    terminated: bool = False
+    truncated: bool = False
+    info: Mapping[str, Any] | None = None
+    final: tuple[Any, Mapping[str, Any] | None] | None = None
+    error: Exception | None = None
+
+
+class Slot:
+    """A sub-environment's place: resets it as the mode says, and turns its failures into transitions.
+
+    Args:
+        number: Its number, for the log.
+        env: The environment itself, for its attributes.
+        run: The environment or its `Threaded` form, for its coroutines.
+        autoreset_mode: When an episode that ended is followed by the next.
+        empty: Makes the observation of a failure.
+        limit: Bounds how many run at once.
+        step_timeout: Seconds that a step may take.
+    """
+
+    def __init__(
+        self,
+        number: int,
+        env: Any,
+        run: AsyncEnv,
+        autoreset_mode: AutoresetMode,
+        *,
+        empty: Callable[[], Any],
+        limit: asyncio.Semaphore | None = None,
+        step_timeout: float | None = None,
+    ) -> None:
+        self.number = number
+        self.env = env
+        self.done = False
+        self._run = run
+        self._mode = autoreset_mode
+        self._empty = empty
+        self._limit = limit or nullcontext()
+        self._step_timeout = step_timeout
+        self._failed_reset: Transition | None = None
+
+    async def reset(self, *, seed: int | None = None, options: Mapping[str, Any] | None = None) -> Transition:
+        """Resets it. A failure is an empty observation, and the next step is truncated without asking it."""
+        self.done, self._failed_reset = False, None
+        try:
+            async with self._limit:
+                observation, info = await self._run.reset(seed=seed, options=options)
+        except Exception as error:
+            self._failed_reset = self._failure(error, "reset")
+            return self._failed_reset
+        return Transition(observation, info=info)
+
+    async def step(self, action: Any) -> Transition:
+        """Steps it, or resets it where its turn has come. A failure truncates the episode."""
+        if self.done and self._mode is AutoresetMode.NEXT_STEP:
+            return await self.reset()
+        ended = await self._step(action)
+        self.done = ended.terminated or ended.truncated
+        if not (self.done and self._mode is AutoresetMode.SAME_STEP):
+            return ended
+        fresh = await self.reset()
+        return Transition(
+            fresh.observation,
+            ended.reward,
+            ended.terminated,
+            ended.truncated,
+            fresh.info,
+            (ended.observation, ended.info),
+            ended.error or fresh.error,
+        )
+
+    async def close(self) -> None:
+        """Closes the environment."""
+        await self._run.close()
+
+    async def _step(self, action: Any) -> Transition:
+        if self._failed_reset is not None:
+            failed, self._failed_reset = self._failed_reset, None
+            return Transition(failed.observation, truncated=True, info=failed.info)
+        try:
+            async with self._limit:
+                return Transition(*await self._timed_step(action))
+        except Exception as error:
+            return self._failure(error, "step", truncated=True)
+        except BaseException:
+            self.done = True  # cancelled: what the environment did is not known
+            raise
+
+    async def _timed_step(self, action: Any) -> tuple[Any, float, bool, bool, Mapping[str, Any]]:
+        if self._step_timeout is None:
+            return await self._run.step(action)
+        try:
+            async with asyncio.timeout(self._step_timeout) as deadline:
+                return await self._run.step(action)
+        except TimeoutError as error:
+            if not deadline.expired():
+                raise
+            message = f"sub-environment {self.number} gave no result within step_timeout={self._step_timeout} s"
+            raise TimeoutExceeded(message) from error
+
+    def _failure(self, error: Exception, where: str, *, truncated: bool = False) -> Transition:
+        what, kind = failure_of(error)
+        if not isinstance(error, MISUSE):
+            logger.warning("sub-environment %d failed in %s: %s", self.number, where, what, exc_info=error)
+        inner = getattr(self.env, "unwrapped", self.env)
+        if hasattr(inner, "failure_info"):
+            info = inner.failure_info(error)
+        else:
+            info = {"unscored": True, "error": what, "error_kind": kind}
+        return Transition(self._empty(), truncated=truncated and not isinstance(error, MISUSE), info=info, error=error)
