@@ -2,7 +2,9 @@
 
 import typer
 
+from ors_gym.cli.eval import eval_
 from ors_gym.cli.info import info
+from ors_gym.cli.play import play
 from ors_gym.cli.view import view
 
 app = typer.Typer(
@@ -13,4 +15,6 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 app.command()(info)
+app.command("eval")(eval_)
+app.command()(play)
 app.command()(view)

@@ -308,6 +308,7 @@ async def run_jobs(
             tally.callback = stack.enter_context(ProgressLine())
         elif progress is not False:
             tally.callback = progress
+        tally.tell()
         try:
             if executor is None:
                 await plan.run(jobs, listener, environments)

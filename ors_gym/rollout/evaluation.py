@@ -145,6 +145,7 @@ async def evaluate(
         config,
         [outcomes[key] for key in sorted(outcomes)],
         seconds=time.monotonic() - started,
+        num_resumed=len(all_jobs) - len(jobs),
         name="" if out is None else Path(out).name,
     )
     if out is not None:

@@ -57,7 +57,7 @@ class Tally:
     def begin(self) -> None:
         """An episode began."""
         self.running += 1
-        self._tell()
+        self.tell()
 
     def end(self, reward: float | None) -> None:
         """An episode ended; None is unscored."""
@@ -73,7 +73,7 @@ class Tally:
         else:
             self.scored += 1
             self.reward_sum += reward
-        self._tell()
+        self.tell()
 
     def progress(self) -> Progress:
         """This moment."""
@@ -88,7 +88,8 @@ class Tally:
             seconds_left=(self.total - self.done) / rate if self._new else None,
         )
 
-    def _tell(self) -> None:
+    def tell(self) -> None:
+        """Tell the callback of this moment."""
         if self.callback is not None:
             self.callback(self.progress())
 

@@ -197,12 +197,14 @@ class Results:
         config: What was evaluated, and how.
         outcomes: The episodes, by group and rollout.
         seconds: How long the evaluation took, without what was there already when it was resumed; None if it was loaded.
+        num_resumed: How many of the episodes were there already.
         name: What to call it: the run's folder, or the agent.
     """
 
     config: Mapping[str, Any]
     outcomes: Sequence[Outcome]
     seconds: float | None = None
+    num_resumed: int = 0
     name: str = ""
 
     @classmethod
@@ -248,6 +250,7 @@ class Results:
         return {
             "config": dict(self.config),
             "seconds": self.seconds,
+            "num_resumed": self.num_resumed,
             "overall": asdict(self.overall),
             "by_split": {name: asdict(summary) for name, summary in self.by_split.items()},
             "by_value": {name: asdict(summary) for name, summary in self.by_value.items()},

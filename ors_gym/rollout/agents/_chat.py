@@ -115,7 +115,9 @@ class ChatAgent:
         return {**self.__dict__, "_client": None, "_loop": None}
 
     def __repr__(self) -> str:
-        return f"ChatAgent({self.model!r})"
+        named = {"system_prompt": self.system_prompt, **self.options}
+        options = "".join(f", {name}={value!r}" for name, value in named.items() if value is not None)
+        return f"ChatAgent({self.model!r}{options})"
 
 
 def _messages(conversation: Conversation, system_prompt: str | None) -> list[dict[str, Any]]:
