@@ -8,7 +8,7 @@ from typing import Any, Unpack
 
 import gymnasium as gym
 
-from ors_gym.client import AsyncORSClient, ORSClient, Retry, Timeout
+from ors_gym.client import AsyncORSClient, Discovery, ORSClient, Retry, Timeout
 from ors_gym.env._connection import Connection, EngineOptions, client_options
 from ors_gym.env._info import InfoDict
 from ors_gym.env._specs import plain_secrets
@@ -100,6 +100,11 @@ class ORSEnv(gym.Env[Any, Any]):
     def episode(self) -> Episode | None:
         """The ledger of the current or the last episode; None before the first."""
         return self._engine.episode
+
+    @property
+    def discovery(self) -> Discovery:
+        """What every task has in common: the environment's name, tools and splits."""
+        return self._connection.discovery
 
     @property
     def tools(self) -> tuple[ToolSpec, ...]:

@@ -6,7 +6,7 @@ from typing import Any, Unpack
 
 from gymnasium.vector import AutoresetMode
 
-from ors_gym.client import AsyncORSClient, ORSClient, Retry, Timeout
+from ors_gym.client import AsyncORSClient, Discovery, ORSClient, Retry, Timeout
 from ors_gym.env._batch import batch_infos
 from ors_gym.env._connection import EngineOptions, client_options
 from ors_gym.env._fleet import Fleet, Seeds
@@ -97,6 +97,11 @@ class ORSVectorEnv(AsyncioVectorEnv):
     def episodes(self) -> tuple[Episode | None, ...]:
         """The ledger of each sub-environment's current or last episode."""
         return tuple(env.episode for env in self.envs)
+
+    @property
+    def discovery(self) -> Discovery:
+        """What every task has in common: the environment's name, tools and splits."""
+        return self._fleet.connection.discovery
 
     @property
     def tools(self) -> tuple[ToolSpec, ...]:
