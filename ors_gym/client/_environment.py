@@ -23,6 +23,7 @@ from ors_gym.protocol import (
     NumTasks,
     Split,
     Task,
+    Tools,
     ToolSpec,
     list_tools_adapter,
     num_tasks_adapter,
@@ -110,7 +111,7 @@ class AsyncEnvironment:
 
         Standard: HTTP API, GET /{env_name}/tools.
         """
-        return (await self._ask("GET", ("tools",), None, list_tools_adapter)).tools
+        return Tools((await self._ask("GET", ("tools",), None, list_tools_adapter)).tools)
 
     async def list_splits(self) -> tuple[Split, ...]:
         """The splits. Standard: HTTP API, GET /{env_name}/splits."""

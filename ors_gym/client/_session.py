@@ -35,8 +35,10 @@ from ors_gym.protocol import (
     Blocks,
     CreateSession,
     JSONObject,
+    Prompt,
     RunToolError,
     ToolOutput,
+    Tools,
     ToolSpec,
     blocks_adapter,
     list_tools_adapter,
@@ -50,6 +52,7 @@ if TYPE_CHECKING:
 
 _GONE = re.compile(r"\b(session|sid|active environment)\b.*\b(deleted|gone|lost|expired|unknown|closed|not found)\b", re.I)
 _UNKNOWN_TASK_ID = re.compile(r"unknown task[_ ]?id|task[_ ]?id .*(unknown|not found)", re.I)
+_STALE = 1.0  # seconds after which a server may have closed an idle connection
 
 
 class AsyncSession:
@@ -305,7 +308,8 @@ class AsyncSession:
         """
         live = self._use("get_prompt")
         async with self._within_episode():
-            return (await self._ready(live)).decode(blocks_adapter)
+            blocks: Blocks = (await self._ready(live)).decode(blocks_adapter)
+        return Prompt(blocks)
 
     async def list_tools(self) -> tuple[ToolSpec, ...]:
         """The tools of this task, shared ones included; asked for once.
@@ -322,7 +326,7 @@ class AsyncSession:
                 raise self._setup_failed(answer)
             if answer.status != 200:
                 raise self._failure(live, answer)
-            self._tools = answer.decode(list_tools_adapter).tools
+            self._tools = Tools(answer.decode(list_tools_adapter).tools)
         return self._tools
 
     async def ping(self) -> None:
@@ -438,6 +442,8 @@ class AsyncSession:
         content = _dump_input(body)
         attempts = Attempts(http.retry, self._timeout.setup)
         task_id = ""
+        if time.monotonic() - live.last_request > _STALE:
+            await _notice_closed_connections()
 
         def note(data: str) -> None:
             nonlocal task_id
@@ -546,6 +552,12 @@ class _Refusal:
     error: ORSError
     retry_after: float | None = None
     asked_to_wait: bool = False
+
+
+async def _notice_closed_connections() -> None:
+    """Lets the loop poll its sockets and handle what came: a call on a connection that the server has closed would be lost."""
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
 
 
 def _dump_input(body: JSONObject) -> bytes:

@@ -9,6 +9,7 @@ import pytest
 from ors_gym.client import AsyncEnvironment, AsyncORSClient, AsyncSession, Retry
 from ors_gym.testing import FaultServer
 
+Connect = Callable[..., AsyncORSClient]
 QUICK = Retry(attempts=4, total=20.0, backoff=0.01, max_backoff=0.05)
 
 
@@ -19,7 +20,7 @@ def server() -> Iterator[FaultServer]:
 
 
 @pytest.fixture
-async def connect() -> AsyncIterator[Callable[..., AsyncORSClient]]:
+async def connect() -> AsyncIterator[Connect]:
     """Makes clients with short pauses, and closes them at the end."""
     async with AsyncExitStack() as stack:
 
@@ -32,7 +33,7 @@ async def connect() -> AsyncIterator[Callable[..., AsyncORSClient]]:
 
 
 @pytest.fixture
-def client(connect: Callable[..., AsyncORSClient], server: FaultServer) -> AsyncORSClient:
+def client(connect: Connect, server: FaultServer) -> AsyncORSClient:
     return connect(server.base_url)
 
 
