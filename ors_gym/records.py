@@ -32,7 +32,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from ors_gym.episode import Episode, FailureKind, Step
 from ors_gym.errors import RecordError
-from ors_gym.protocol import ImageBlock, JSONObject, TextBlock, ToolCall, ToolSpec, UnknownBlock, blocks_adapter
+from ors_gym.protocol import ImageBlock, JSONObject, Prompt, TextBlock, ToolCall, ToolSpec, UnknownBlock, blocks_adapter
 from ors_gym.rewards import RewardReduction, reduce
 from ors_gym.secrets import Redactor
 from ors_gym.tasks import TaskRef
@@ -173,7 +173,7 @@ class Record(_Model):
             task=TaskRef(**self.task.model_dump()),
             env_name=self.env_name,
             session_id=self.session_id,
-            prompt=_restored(self.prompt, folder),
+            prompt=Prompt(_restored(self.prompt, folder)),
             tools=tuple(ToolSpec.model_validate(tool) for tool in self.tools),
             steps=[
                 Step(
