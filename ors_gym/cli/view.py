@@ -6,7 +6,7 @@ import webbrowser
 from collections.abc import Sequence
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, overload
+from typing import Annotated, Any, overload
 
 import typer
 from rich.text import Text
@@ -66,6 +66,8 @@ def view(
 class RecordedEpisodes(Sequence[Episode]):
     """The episodes of a file of records. The records are held; an episode, with its images, is made when it is asked for.
 
+    A run that was resumed ran its failed episodes again: of those only the last is here.
+
     Args:
         run: The file, or the run's folder.
 
@@ -76,7 +78,11 @@ class RecordedEpisodes(Sequence[Episode]):
 
     def __init__(self, run: Path) -> None:
         self.path = records_file(run)
-        self._records: list[Record] = list(read_records(self.path))
+        records = list(read_records(self.path))
+        last = {place: number for number, record in enumerate(records) if (place := _place(record)) is not None}
+        self._records = [
+            record for number, record in enumerate(records) if not record.unscored or last.get(_place(record), number) == number
+        ]
 
     def __len__(self) -> int:
         return len(self._records)
@@ -89,6 +95,14 @@ class RecordedEpisodes(Sequence[Episode]):
         if isinstance(place, slice):
             return [record.to_episode(self.path.parent) for record in self._records[place]]
         return self._records[place].to_episode(self.path.parent)
+
+
+def _place(record: Record) -> tuple[Any, ...] | None:
+    """Which episode of a run it is; None where its owner did not note that."""
+    group, rollout = record.metadata.get("group"), record.metadata.get("rollout")
+    if group is None or rollout is None:
+        return None
+    return record.env_name, record.task.model_dump_json(), str(group), str(rollout)
 
 
 def _title(run: Path) -> str:

@@ -426,6 +426,14 @@ def test_a_file_that_is_being_written_can_be_viewed(tmp_path: Path) -> None:
     assert (tmp_path / "now.html").is_file()
 
 
+def test_a_failed_episode_that_was_run_again_is_left_out(tmp_path: Path) -> None:
+    place = {"group": 0, "rollout": 1}
+    failed = {"error": "gone", "error_kind": "infrastructure", "terminated": False, "truncated": True}
+    write_records(tmp_path, [episode(0, metadata=place, **failed), episode(1, **failed), episode(0, metadata=place)])
+    result = _run(tmp_path)
+    assert "2 episodes in 2 groups" in result.stdout
+
+
 @pytest.mark.parametrize("content", [None, "", "not a record\n"])
 def test_what_cannot_be_viewed_is_one_line_and_exit_code_1(tmp_path: Path, content: str | None) -> None:
     if content is not None:
