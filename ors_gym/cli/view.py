@@ -6,7 +6,7 @@ import webbrowser
 from collections.abc import Sequence
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any, overload
+from typing import Annotated, overload
 
 import typer
 from rich.text import Text
@@ -79,10 +79,8 @@ class RecordedEpisodes(Sequence[Episode]):
     def __init__(self, run: Path) -> None:
         self.path = records_file(run)
         records = list(read_records(self.path))
-        last = {place: number for number, record in enumerate(records) if (place := _place(record)) is not None}
-        self._records = [
-            record for number, record in enumerate(records) if not record.unscored or last.get(_place(record), number) == number
-        ]
+        last = {_place(record): number for number, record in enumerate(records)}
+        self._records = [record for number, record in enumerate(records) if not record.unscored or last[_place(record)] == number]
 
     def __len__(self) -> int:
         return len(self._records)
@@ -97,11 +95,11 @@ class RecordedEpisodes(Sequence[Episode]):
         return self._records[place].to_episode(self.path.parent)
 
 
-def _place(record: Record) -> tuple[Any, ...] | None:
-    """Which episode of a run it is; None where its owner did not note that."""
+def _place(record: Record) -> tuple[str, ...]:
+    """Which episode of its run it is; one whose owner did not note that is one of its own."""
     group, rollout = record.metadata.get("group"), record.metadata.get("rollout")
     if group is None or rollout is None:
-        return None
+        return (record.id,)
     return record.env_name, record.task.model_dump_json(), str(group), str(rollout)
 
 
