@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from ors_gym.env.engine import AsyncORSEnv
     from ors_gym.env.env import ORSEnv
     from ors_gym.env.ors_vector import ORSVectorEnv
+    from ors_gym.env.pool import ORSEnvPool, PoolBatch
     from ors_gym.env.vector import AsyncioVectorEnv
 
 __all__ = [
@@ -18,7 +19,9 @@ __all__ = [
     "AsyncioVectorEnv",
     "InfoDict",
     "ORSEnv",
+    "ORSEnvPool",
     "ORSVectorEnv",
+    "PoolBatch",
     "register",
     "register_server",
 ]
@@ -28,7 +31,9 @@ _LAZY = {
     "AsyncioVectorEnv": "ors_gym.env.vector",
     "InfoDict": "ors_gym.env._info",
     "ORSEnv": "ors_gym.env.env",
+    "ORSEnvPool": "ors_gym.env.pool",
     "ORSVectorEnv": "ors_gym.env.ors_vector",
+    "PoolBatch": "ors_gym.env.pool",
 }
 
 
