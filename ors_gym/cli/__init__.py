@@ -2,9 +2,11 @@
 
 import typer
 
+from ors_gym.cli.check import check
 from ors_gym.cli.eval import eval_
 from ors_gym.cli.info import info
 from ors_gym.cli.play import play
+from ors_gym.cli.serve import serve
 from ors_gym.cli.view import view
 
 app = typer.Typer(
@@ -17,4 +19,6 @@ app = typer.Typer(
 app.command()(info)
 app.command("eval")(eval_)
 app.command()(play)
+app.command()(serve)
+app.command()(check)
 app.command()(view)

@@ -3,7 +3,7 @@
 import asyncio
 import json
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
@@ -210,6 +210,7 @@ class Probe:
         self._call_timeout = call_timeout
         self._open: set[str] = set()
         self._rng = np.random.default_rng(0)
+        self.gone = False
         self.answers: list[Answer] = []
         self.calls: list[Call] = []
 
@@ -414,7 +415,19 @@ class Probe:
     async def close(self) -> None:
         """Closes the sessions that are still open."""
         for sid in list(self._open):
-            await self.delete(sid)
+            with suppress(httpx.TransportError):  # the requirements about /delete say what is wrong with it
+                await self.delete(sid)
+
+    async def prompt(self, sid: str) -> list[Any]:
+        """The prompt of a session.
+
+        Raises:
+            NotTestable: The environment's own code failed for this task.
+        """
+        answer = await self.get(await self.path("prompt"), sid=sid)
+        if answer.status >= 500:
+            raise NotTestable(f"the environment failed for a task: {answer.summary}")
+        return answer.array()
 
     # Tool calls
 

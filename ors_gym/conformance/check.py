@@ -74,7 +74,8 @@ async def acheck_server(
                 await probe.close()
         finally:
             await probe.close()
-    return Report(base_url, name, tuple(rows))
+    endpoints = list(dict.fromkeys(row.endpoint for row in rows))
+    return Report(base_url, name, tuple(sorted(rows, key=lambda row: endpoints.index(row.endpoint))))
 
 
 async def _greet(probe: Probe, base_url: str, env_name: str | None) -> str:
@@ -92,6 +93,8 @@ async def _greet(probe: Probe, base_url: str, env_name: str | None) -> str:
 
 
 async def _look(requirement: Requirement, probe: Probe) -> Finding:
+    if probe.gone:
+        return not_testable("the server cannot be reached any more")
     try:
         return await requirement.check(probe)
     except NotTestable as reason:
@@ -99,7 +102,8 @@ async def _look(requirement: Requirement, probe: Probe) -> Finding:
     except Malformed as fault:
         return violates(str(fault))
     except httpx.TransportError as error:
-        return violates(f"no answer: {type(error).__name__} {error}")
+        probe.gone = isinstance(error, httpx.ConnectError)
+        return violates(f"no answer: {str(error) or type(error).__name__}")
 
 
 def is_loopback(base_url: str) -> bool:

@@ -201,7 +201,7 @@ class GymnasiumEnvironment(Environment):
             f"{_listed(facts)}. The observation space is {facts.observation_space}.\n\n"
             f"The first observation: {_readable(observation)}"
         )
-        detail = {"ors_gym": {"observation": encode(observation), "info": encode_info(info)}}
+        detail = {"ors_gym": {"seed": seed, "observation": encode(observation), "info": encode_info(info)}}
         self._prompt = [TextBlock(text=text, detail=detail), *self._picture()]
 
     def _step(self, action: Any) -> ToolOutput:

@@ -42,6 +42,7 @@ def run(build: Callable[[dict[str, Any]], Served]) -> None:
     report = os.fdopen(int(sys.argv[1]), "w")
     orders = pickle.load(sys.stdin.buffer)
     os.environ.setdefault("ORS_LOG_LEVEL", orders["log_level"])
+    os.environ.setdefault("SDL_VIDEODRIVER", "dummy")  # a server has no screen: pygame draws into memory
     _allow_many_sessions()
     try:
         served = build(orders)

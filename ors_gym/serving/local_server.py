@@ -132,6 +132,11 @@ class LocalServer:
         return tuple(process.pid for process in self._running())
 
     @property
+    def running(self) -> bool:
+        """Whether every worker lives."""
+        return bool(self._processes) and all(process.running for process in self._processes)
+
+    @property
     def output(self) -> str:
         """The last lines that the workers wrote."""
         return "".join(process.output for process in self._running())
@@ -210,6 +215,10 @@ class _ServerProcess:
                 if not piece:
                     return json.loads(received) if received else {}
         return None
+
+    @property
+    def running(self) -> bool:
+        return self._process.poll() is None
 
     @property
     def output(self) -> str:

@@ -30,7 +30,7 @@ class RestoreNative(gym.Wrapper[Any, Any, Any, Any]):
 
     >>> from ors_gym.env import ORSEnv
     >>> from ors_gym.serving import LocalServer
-    >>> with LocalServer(["gym:FrozenLake-v1?render_mode=null"]) as server:
+    >>> with LocalServer(["gym:FrozenLake-v1?is_slippery=false&render_mode=null"]) as server:
     ...     env = RestoreNative(ORSEnv(server.base_url))
     ...     observation, info = env.reset(options={"index": 0})
     ...     print(env.action_space, observation, env.step(1)[:4])

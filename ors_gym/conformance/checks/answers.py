@@ -58,7 +58,7 @@ async def refusals_have_a_detail(probe: Probe) -> Finding:
 async def no_server_errors(probe: Probe) -> Finding:
     errors = [answer for answer in probe.answers if answer.status >= 500]
     if errors:
-        return violates(f"{errors[0].method} {errors[0].path}: {errors[0].summary}")
+        return deviates(f"{errors[0].method} {errors[0].path}: {errors[0].summary}")
     return passes(f"{len(probe.answers)} answers")
 
 

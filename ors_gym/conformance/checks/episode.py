@@ -27,15 +27,14 @@ async def prompt_shape(probe: Probe) -> Finding:
 async def prompt_of_its_own_session(probe: Probe) -> Finding:
     if await probe.num_tasks(await probe.split()) < 2:
         raise NotTestable("no split has two tasks")
-    path = await probe.path("prompt")
     alone = []
     for index in (0, 1, 0):
         async with probe.session(index) as sid:
-            alone.append((await probe.get(path, sid=sid)).json())
+            alone.append(await probe.prompt(sid))
     if alone[0] != alone[2] or alone[0] == alone[1]:
         raise NotTestable("the prompts of two tasks are the same, or differ from session to session")
     async with probe.session(0) as first, probe.session(1) as second:
-        together = [(await probe.get(path, sid=sid)).json() for sid in (first, second)]
+        together = [await probe.prompt(sid) for sid in (first, second)]
     return holds(together == alone[:2], "each its own" if together == alone[:2] else "another session's prompt")
 
 

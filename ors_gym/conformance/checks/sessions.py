@@ -68,7 +68,7 @@ async def create_same_task_both_ways(probe: Probe) -> Finding:
     index = min(1, await probe.num_tasks(await probe.split()) - 1)
     task = (await probe.task(index)).object().get("task")
     bodies = [await probe.by_index(index)] * 2 + [{"env_name": await probe.env_name(), "task_spec": task}]
-    by_index, again, by_spec = [await _prompt(probe, (await probe.create(body))[0]) for body in bodies]
+    by_index, again, by_spec = [await probe.prompt((await probe.create(body))[0]) for body in bodies]
     if by_index != again:
         raise NotTestable("the prompt of a task differs from session to session")
     return holds(by_index == by_spec, f"task {index}: {'the same prompt' if by_index == by_spec else 'another prompt'}")
@@ -271,7 +271,3 @@ def _created(sid: str, answer: Answer) -> Finding:
 async def _refused(probe: Probe, body: dict[str, Any]) -> Finding:
     _, answer = await probe.create(body)
     return refused(answer, 400, tolerated=(422,))
-
-
-async def _prompt(probe: Probe, sid: str) -> Any:
-    return (await probe.get(await probe.path("prompt"), sid=sid)).json()
