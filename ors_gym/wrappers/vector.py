@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 import gymnasium as gym
 import numpy as np
-from gymnasium.vector import VectorEnv, VectorWrapper
+from gymnasium.vector import AutoresetMode, VectorEnv, VectorWrapper
 from gymnasium.vector.utils import batch_space
 from numpy.typing import ArrayLike, NDArray
 
@@ -21,7 +21,17 @@ Envs = VectorEnv[Any, Any, NDArray[Any]]
 StepReturn = tuple[Any, NDArray[Any], NDArray[Any], NDArray[Any], dict[str, Any]]
 
 
-class EncodedObservation(VectorWrapper[Any, Any, Any, Any, NDArray[Any]]):
+class Layer(VectorWrapper[Any, Any, Any, Any, NDArray[Any]]):
+    """The parent of the wrappers here."""
+
+    @property
+    def autoreset_mode(self) -> AutoresetMode:
+        """When an environment whose episode ended is reset, under the name that TorchRL asks for."""
+        mode: AutoresetMode = self.metadata["autoreset_mode"]
+        return mode
+
+
+class EncodedObservation(Layer):
     """Observations through an `Encoder`, all of a step in one call; final observations too."""
 
     def __init__(self, env: Envs, encoder: Encoder) -> None:
@@ -88,7 +98,7 @@ class EmbeddedText(EncodedObservation):
         super().__init__(env, FunctionEncoder(encode))
 
 
-class NumberedToolCalls(VectorWrapper[Any, Any, Any, Any, NDArray[Any]]):
+class NumberedToolCalls(Layer):
     """Actions by a `ToolCallTable`, all of a step in one call."""
 
     def __init__(self, env: Envs, table: ToolCallTable) -> None:
@@ -146,10 +156,17 @@ class MultiDiscreteToolCalls(NumberedToolCalls):
 
 
 def tools_of(env: gym.Env[Any, Any] | Envs, tools: Sequence[ToolSpec] | None) -> Sequence[ToolSpec]:
-    """The tools that were given, or those that every task of the environment has."""
+    """The tools that were given, or those that every task of the environment has.
+
+    Raises:
+        ValueError: None were given, and it is not an ORS environment that knows them.
+    """
     if tools is not None:
         return tools
-    shared: Sequence[ToolSpec] = env.unwrapped.discovery.tools  # type: ignore[union-attr] # of ORSEnv and ORSVectorEnv
+    discovery = getattr(env.unwrapped, "discovery", None)
+    if discovery is None:
+        raise ValueError(f"{env} does not tell its tools; pass tools=, or wrap an ORSEnv or an ORSVectorEnv")
+    shared: Sequence[ToolSpec] = discovery.tools
     return shared
 
 
