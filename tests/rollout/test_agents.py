@@ -229,12 +229,6 @@ async def test_the_conversation_tells_what_has_happened(real_server: SDKServer) 
     assert [conversation.observation for conversation in seen] == ["Count to 3.", "The total is 2 of 3."]
     assert [tool.name for tool in seen[0].tools] == ["add"]
     assert seen[0].task == TaskRef("train", 0)
-    assert [message["role"] for message in seen[1].messages("Be brief.")] == [
-        "system",
-        "user",
-        "assistant",
-        "tool",
-        "assistant",
-        "tool",
-    ]
+    roles = [message["role"] for message in seen[1].messages("Be brief.")]
+    assert roles == ["system", "user", "assistant", "tool", "assistant", "tool"]
     assert episode.metadata == {"agent": {"prompt_tokens": 20, "completion_tokens": 4}}
