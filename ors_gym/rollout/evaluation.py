@@ -5,6 +5,7 @@ import dataclasses
 import hashlib
 import json
 import os
+import re
 import time
 from collections.abc import Sequence
 from contextlib import ExitStack
@@ -165,6 +166,9 @@ _SHAPING = (
 """The options that change what an episode is, and so belong to a run's configuration."""
 
 
+_SENSITIVE_HEADER = re.compile(r"auth|cookie|key|secret|token", re.I)
+
+
 def name_of(thing: object) -> str:
     """What to call an agent or a function, the same in every process: its repr, or its class where that shows an address."""
     name = getattr(thing, "__qualname__", None)
@@ -191,8 +195,8 @@ def _digest(refs: Sequence[TaskRef]) -> str:
 def _redactor(plan: RolloutPlan) -> Redactor:
     """What knows every secret that a server may echo."""
     values = [secret.value for secret in resolve_secrets(plan.options.get("secrets")).values()]
-    headers = (plan.tasks.headers or {}).values()
-    return Redactor([*values, *headers, *([plan.tasks.api_key] if plan.tasks.api_key else [])])
+    headers = [value for name, value in (plan.tasks.headers or {}).items() if _SENSITIVE_HEADER.search(name)]
+    return Redactor([*values, *headers, plan.tasks.api_key or os.environ.get("ORS_API_KEY", "")])
 
 
 async def _with_values(jobs: Sequence[EpisodeJob], by: str, environments: Environments, max_concurrency: int) -> list[EpisodeJob]:
