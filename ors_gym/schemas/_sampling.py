@@ -76,7 +76,10 @@ class Sampler:
         """
         if self.heights.of(self.validator.schema) == math.inf:
             raise SchemaError("the schema cannot be sampled: its smallest value has no end")
-        return _Draw(self, rng).value(self.validator.schema, 0)
+        try:
+            return _Draw(self, rng).value(self.validator.schema, 0)
+        except _DeadEndError as dead_end:
+            raise SchemaError(f"the schema cannot be sampled: {dead_end}") from None
 
 
 def sample(schema: Schema | None, rng: np.random.Generator) -> Any:
@@ -103,22 +106,27 @@ class _Draw:
         self.heights = sampler.heights
         self.rng = rng
         self.left = MAX_DRAWS
+        self.reason = "no value that it allows was found"
 
     def value(self, schema: Schema, depth: int) -> Any:
-        """A value that the schema allows."""
-        reason = "no value that it allows was found"
+        """A value that the schema allows.
+
+        Raises:
+            _DeadEndError: None was found.
+            SchemaError: Looking for one has cost too much.
+        """
         for attempt in range(_ATTEMPTS):
             try:
                 value = self._attempt(schema, depth, attempt)
             except _DeadEndError as dead_end:
-                reason = str(dead_end)
+                self.reason = str(dead_end)
                 continue
             if self.validator.is_valid(value, schema):
                 return value
         for value in _examples(schema):
             if self.validator.is_valid(value, schema):
                 return value
-        raise SchemaError(f"the schema cannot be sampled: {reason}")
+        raise _DeadEndError(self.reason)
 
     def _attempt(self, schema: Schema, depth: int, attempt: int) -> Any:
         flat = self._flat(schema, depth)
@@ -210,7 +218,7 @@ class _Draw:
         self._spend()
         patterns = flat.get("patternProperties", {})
         if patterns and (self.rng.integers(2) or flat.get("additionalProperties") is False):
-            return draw_matching(self.rng, self._choice(list(patterns)), _SPREAD)
+            return self._matching(self._choice(list(patterns)))
         if "propertyNames" in flat:
             return str(self.value({"allOf": [{"type": "string"}, flat["propertyNames"]]}, _DEEP))
         return draw_word(self.rng)
@@ -257,12 +265,18 @@ class _Draw:
         if "pattern" in flat:
             if not is_checkable(flat["pattern"]):
                 raise _DeadEndError("its pattern uses look-around or back-references, and it gives no example")
-            return draw_matching(self.rng, flat["pattern"], _SPREAD, beyond=least // attempt if attempt else 0)
+            return self._matching(flat["pattern"], beyond=least // attempt if attempt else 0)
         formatted = draw_format(self.rng, flat["format"]) if "format" in flat else None
         if formatted is not None:
             return formatted
         low = max(least, min(1, most))
         return draw_text(self.rng, low, min(most, max(low, 12)))
+
+    def _matching(self, pattern: str, *, beyond: int = 0) -> str:
+        try:
+            return draw_matching(self.rng, pattern, _SPREAD, beyond=beyond)
+        except SchemaError as error:
+            raise _DeadEndError(str(error)) from None
 
     def _number(self, flat: Mapping[str, Any], *, whole: bool) -> int | float:
         low, high = bounds(flat)
@@ -308,7 +322,7 @@ class _Draw:
     def _spend(self) -> None:
         self.left -= 1
         if self.left < 0:
-            raise SchemaError(f"the schema cannot be sampled: {MAX_DRAWS:,} values were drawn without a result")
+            raise SchemaError(f"the schema cannot be sampled within {MAX_DRAWS:,} values: {self.reason}")
 
 
 def _property_schema(name: str, flat: Mapping[str, Any]) -> Schema:
@@ -333,7 +347,7 @@ def _count(flat: Mapping[str, Any], keyword: str, most: int, default: int = 0) -
     """A least number of things, which must be in reach."""
     count = flat.get(keyword, default)
     if count > most:
-        raise SchemaError(f"the schema cannot be sampled: {keyword} is {count}, and samples go to {most:,}")
+        raise _DeadEndError(f"{keyword} is {count}, and samples go to {most:,}")
     return int(count)
 
 

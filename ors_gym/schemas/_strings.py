@@ -66,7 +66,7 @@ def draw_matching(rng: np.random.Generator, pattern: str, spread: int, *, beyond
     try:
         tree = sre_parser.parse(pattern)
     except (re.error, RecursionError, OverflowError) as error:
-        raise SchemaError(f"the pattern {pattern[:80]!r} cannot be sampled: {error}") from None
+        raise SchemaError(f"the pattern {pattern[:80]!r} cannot be drawn from: {error}") from None
     return _PatternDrawer(rng, pattern, spread, beyond).draw(tree)
 
 
