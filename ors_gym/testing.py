@@ -14,7 +14,7 @@ import json
 import ssl
 import threading
 import uuid
-from collections import defaultdict, deque
+from collections import Counter, defaultdict, deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from inspect import isawaitable
@@ -200,10 +200,19 @@ class FaultServer:
         Raises:
             TimeoutError: They did not come in time.
         """
-        with self._changed:
-            if not self._changed.wait_for(lambda: len(self.received(endpoint)) >= count, timeout):
-                raise TimeoutError(f"{endpoint!r} received {len(self.received(endpoint))} requests, not {count}, in {timeout} s")
+        self.wait_until(lambda: len(self.received(endpoint)) >= count, timeout)
         return self.received(endpoint)
+
+    def wait_until(self, condition: Callable[[], bool], timeout: float = 10.0) -> None:
+        """Waits until a condition holds; it is asked whenever a request comes and when it has been answered.
+
+        Raises:
+            TimeoutError: It did not come to hold in time.
+        """
+        with self._changed:
+            if not self._changed.wait_for(condition, timeout):
+                counts = Counter(request.endpoint for request in self.requests)
+                raise TimeoutError(f"the condition did not hold within {timeout} s; requests so far: {dict(counts)}")
 
     def drop_connections(self) -> None:
         """Closes every open connection."""
@@ -251,7 +260,10 @@ class FaultServer:
                 with self._changed:
                     self.requests.append(request)
                     self._changed.notify_all()
-                if not await self._answer(request, writer):
+                goes_on = await self._answer(request, writer)
+                with self._changed:
+                    self._changed.notify_all()
+                if not goes_on:
                     break
         except (ConnectionError, asyncio.IncompleteReadError):
             pass  # the client went away, as clients in these tests do

@@ -260,8 +260,10 @@ class Core:
 
     async def aclose(self) -> None:
         """Deletes the sessions that are open and closes the connections."""
-        if self.closed or not self.in_own_process:
-            return
+        if not self.closed and self.in_own_process:
+            await self.cleanups.finish(self._begin_closing(), None)
+
+    def _begin_closing(self) -> Cleanup[None]:
         self.closed = True
         self.keepalive.close()
         self.free_slot()
@@ -270,8 +272,7 @@ class Core:
         again, self._undeleted = self._undeleted, []
         for live in [*again, *(live for live in list(self.sessions) if self.release(live))]:
             self.cleanups.start(self._delete(live, None))
-        closing = self.cleanups.start(self._close_connections())
-        await self.cleanups.finish(closing, None)
+        return self.cleanups.start(self._close_connections())
 
     async def _close_connections(self) -> None:
         await self.cleanups.finish_others(_DELETE_SECONDS)
@@ -283,7 +284,7 @@ class Core:
             return 0
         left = len(self.sessions)
         if self.loop is not None and self.loop.is_running():
-            self.loop.call_soon_threadsafe(lambda: self.cleanups.start(self.aclose()))
+            self.loop.call_soon_threadsafe(self._begin_closing)
         elif left:
             threading.Thread(target=self.delete_without_loop, name="ors-gym-cleanup").start()
         return left

@@ -1,0 +1,311 @@
+"""A session is deleted exactly once, however it ends; and never by a forked child."""
+
+import asyncio
+import gc
+import signal
+import subprocess
+import sys
+import textwrap
+from collections import Counter
+
+import pytest
+
+from ors_gym.client import AsyncEnvironment, AsyncORSClient, ORSClient
+from ors_gym.testing import Fault, FaultServer
+
+
+def deletions(server: FaultServer) -> Counter[str]:
+    return Counter(request.session_id for request in server.received("delete"))
+
+
+def once_each(server: FaultServer) -> None:
+    created = [request.session_id for request in server.received("create")]
+    assert deletions(server) == Counter(created)
+    assert server.sessions == set()
+
+
+async def test_on_exit_and_on_an_exception(server: FaultServer, environment: AsyncEnvironment) -> None:
+    async with environment.session(split="train", index=0):
+        pass
+    with pytest.raises(ZeroDivisionError):
+        async with environment.session(split="train", index=0):
+            raise ZeroDivisionError
+    once_each(server)
+
+
+async def test_closing_again_does_nothing(server: FaultServer, environment: AsyncEnvironment) -> None:
+    session = environment.session(split="train", index=0)
+    await session.start()
+    await asyncio.gather(session.aclose(), session.aclose())
+    await session.aclose()
+    once_each(server)
+
+
+async def test_a_session_that_was_never_started_is_closed_without_a_request(
+    server: FaultServer, environment: AsyncEnvironment
+) -> None:
+    await environment.session(split="train", index=0).aclose()
+    assert server.requests == []
+
+
+async def test_by_the_client_when_it_closes(server: FaultServer, client: AsyncORSClient) -> None:
+    for index in range(5):
+        await client.environment("fault").session(split="train", index=index).start()
+    await client.aclose()
+    await client.aclose()
+    assert len(deletions(server)) == 5
+    once_each(server)
+
+
+async def test_the_deletion_is_tried_again(server: FaultServer, environment: AsyncEnvironment) -> None:
+    server.script("delete", Fault(status=503), Fault(raw=b""))
+    async with environment.session(split="train", index=0):
+        pass
+    assert server.sessions == set()
+
+
+@pytest.mark.parametrize("status", [404, 410])
+async def test_a_session_that_is_gone_already_is_as_good_as_deleted(
+    server: FaultServer, environment: AsyncEnvironment, status: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    server.script("delete", Fault(status=status))
+    async with environment.session(split="train", index=0):
+        pass
+    assert caplog.records == []
+
+
+async def test_a_deletion_that_fails_is_logged_and_raises_nothing(
+    server: FaultServer, environment: AsyncEnvironment, caplog: pytest.LogCaptureFixture
+) -> None:
+    server.script("delete", Fault(status=500, body=b'{"detail": "teardown failed"}'))
+    async with environment.session(split="train", index=0):
+        pass
+    assert "teardown failed" in caplog.text
+
+
+async def _cancel_at(environment: AsyncEnvironment, steps: int) -> bool:
+    """Runs an episode and cancels it at its n-th await. Returns whether it was over before."""
+
+    async def episode() -> None:
+        async with environment.session(split="train", index=0) as session:
+            await session.get_prompt()
+            await session.call_tool("echo", {"text": "hello"})
+
+    task = asyncio.create_task(episode())
+    for _ in range(steps):
+        await asyncio.sleep(0)
+        if task.done():
+            return True
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    return False
+
+
+async def test_on_cancellation_at_any_turn_of_the_loop(server: FaultServer, client: AsyncORSClient) -> None:
+    environment = client.environment("fault")
+    steps = 0
+    while not await _cancel_at(environment, steps):
+        steps += 1
+    assert steps > 20
+    await client.aclose()
+    assert server.sessions == set()
+    assert max(deletions(server).values()) == 1
+
+
+@pytest.mark.parametrize("endpoint", ["create_session", "create", "prompt", "call", "delete"])
+async def test_on_cancellation_while_a_request_is_under_way(
+    server: FaultServer, environment: AsyncEnvironment, endpoint: str
+) -> None:
+    server.script(endpoint, Fault(delay=0.2))
+
+    async def episode() -> None:
+        async with environment.session(split="train", index=0) as session:
+            await session.get_prompt()
+            await session.call_tool("echo", {"text": "hello"})
+
+    task = asyncio.create_task(episode())
+    await asyncio.to_thread(server.wait_for, endpoint)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    await environment.client.aclose()
+    once_each(server)
+
+
+async def test_a_cancelled_create_is_waited_for_so_that_nothing_appears_after_its_deletion(
+    server: FaultServer, environment: AsyncEnvironment
+) -> None:
+    server.script("create", Fault(delay=0.3))
+    task = asyncio.create_task(environment.session(split="train", index=0).start())
+    await asyncio.to_thread(server.wait_for, "create")
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert server.sessions == set()
+    once_each(server)
+
+
+async def test_cancelled_again_while_it_is_deleted(server: FaultServer, environment: AsyncEnvironment) -> None:
+    server.script("delete", Fault(delay=0.2))
+    session = environment.session(split="train", index=0)
+    await session.start()
+    closing = asyncio.create_task(session.aclose())
+    await asyncio.to_thread(server.wait_for, "delete")
+    closing.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await closing
+    await environment.client.aclose()
+    once_each(server)
+
+
+def test_when_the_loop_goes_down_with_its_tasks(server: FaultServer) -> None:
+    async def main() -> None:
+        client = AsyncORSClient(server.base_url)
+        environment = client.environment("fault")
+
+        async def episode() -> None:
+            async with environment.session(split="train", index=0) as session:
+                await session.call_tool("slow", {"seconds": 60})
+
+        tasks = [asyncio.create_task(episode()) for _ in range(5)]
+        await asyncio.to_thread(server.wait_for, "call", 5)
+        main.kept = (client, tasks)  # type: ignore[attr-defined]
+
+    asyncio.run(main())
+    once_each(server)
+
+
+def test_when_the_loop_goes_down_in_the_middle_of_the_deletion(server: FaultServer) -> None:
+    async def main() -> None:
+        client = AsyncORSClient(server.base_url)
+        session = client.environment("fault").session(split="train", index=0)
+        await session.start()
+        server.script("delete", Fault(delay=0.2))
+        main.kept = (client, asyncio.create_task(session.aclose()))  # type: ignore[attr-defined]
+        await asyncio.to_thread(server.wait_for, "delete")
+
+    asyncio.run(main())
+    once_each(server)
+
+
+def test_a_client_that_is_collected_after_its_loop_warns_and_cleans_up(server: FaultServer) -> None:
+    async def main() -> AsyncORSClient:
+        client = AsyncORSClient(server.base_url)
+        for index in range(3):
+            await client.environment("fault").session(split="train", index=index).start()
+        return client
+
+    client = asyncio.run(main())
+    with pytest.warns(ResourceWarning, match="collected with 3 open sessions"):
+        del client
+        gc.collect()
+    server.wait_until(lambda: not server.sessions)
+    once_each(server)
+
+
+async def test_a_client_that_is_collected_on_its_loop_warns_and_cleans_up(server: FaultServer) -> None:
+    client = AsyncORSClient(server.base_url)
+    await client.environment("fault").session(split="train", index=0).start()
+    with pytest.warns(ResourceWarning, match="collected with 1 open sessions"):
+        del client
+        gc.collect()
+    await asyncio.to_thread(server.wait_until, lambda: not server.sessions)
+    once_each(server)
+
+
+def test_a_session_keeps_its_client(server: FaultServer) -> None:
+    session = ORSClient(server.base_url).environment("fault").session(split="train", index=0)
+    session.start()
+    gc.collect()
+    assert session.call_tool("echo", {"text": "here"}).reward == 0.0
+    session.close()
+    once_each(server)
+
+
+def run_script(server: FaultServer, source: str, **options: object) -> "subprocess.Popen[str]":
+    script = f"URL = {server.base_url!r}\n{textwrap.dedent(source)}"
+    return subprocess.Popen(
+        [sys.executable, "-c", script],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        **options,  # type: ignore[call-overload]
+    )
+
+
+SYNCHRONOUS = """
+    from ors_gym.client import ORSClient
+    client = ORSClient(URL)
+    session = client.environment("fault").session(split="train", index=0)
+    session.start()
+"""
+ASYNCHRONOUS = """
+    import asyncio
+    from ors_gym.client import AsyncORSClient
+    async def main():
+        global client
+        client = AsyncORSClient(URL)
+        await client.environment("fault").session(split="train", index=0).start()
+    asyncio.run(main())
+"""
+
+
+@pytest.mark.parametrize("source", [SYNCHRONOUS, ASYNCHRONOUS], ids=["synchronous", "asynchronous"])
+@pytest.mark.parametrize("end", ["", "import sys; sys.exit(3)", "raise ZeroDivisionError"], ids=["end", "exit", "exception"])
+def test_at_interpreter_exit(server: FaultServer, source: str, end: str) -> None:
+    process = run_script(server, textwrap.dedent(source) + end)
+    process.communicate(timeout=30)
+    once_each(server)
+    assert len(deletions(server)) == 1
+
+
+INTERRUPTED = """
+    import asyncio, sys
+    from ors_gym.client import AsyncORSClient, ORSClient
+    def synchronous():
+        with ORSClient(URL) as client, client.environment("fault").session(split="train", index=0) as session:
+            session.call_tool("slow", {"seconds": 60})
+    async def asynchronous():
+        async with AsyncORSClient(URL) as client, client.environment("fault").session(split="train", index=0) as session:
+            await session.call_tool("slow", {"seconds": 60})
+    try:
+        {run}
+    except KeyboardInterrupt:
+        sys.exit(7)
+"""
+
+
+@pytest.mark.parametrize("run", ["synchronous()", "asyncio.run(asynchronous())"])
+def test_on_ctrl_c_during_a_long_tool_call(server: FaultServer, run: str) -> None:
+    process = run_script(server, INTERRUPTED.replace("{run}", run))
+    server.wait_for("call", timeout=30)
+    process.send_signal(signal.SIGINT)
+    process.communicate(timeout=20)
+    assert process.returncode == 7
+    once_each(server)
+
+
+def test_never_by_a_forked_child(server: FaultServer) -> None:
+    process = run_script(
+        server,
+        """
+        import gc, os, sys
+        from ors_gym.client import ORSClient
+        client = ORSClient(URL)
+        session = client.environment("fault").session(split="train", index=0)
+        session.start()
+        if (child := os.fork()) == 0:
+            session.close()
+            del session, client
+            gc.collect()
+            sys.exit(0)
+        assert os.waitpid(child, 0)[1] == 0
+        print(session.call_tool("echo", {"text": "the parent's"}).blocks[0].text)
+        os._exit(0)
+        """,
+    )
+    output, errors = process.communicate(timeout=30)
+    assert output.strip() == "the parent's", errors
+    assert len(server.sessions) == 1
+    assert server.received("delete") == []
