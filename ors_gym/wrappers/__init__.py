@@ -5,6 +5,7 @@ Each takes one environment or a vector environment. `ors_gym.wrappers.sb3` has S
 
 from ors_gym.wrappers.action import DiscreteToolCalls, MultiDiscreteToolCalls
 from ors_gym.wrappers.observation import EmbeddedText, HashedText, ImageObservation, TextBytes
+from ors_gym.wrappers.restore_native import RestoreNative
 
 __all__ = [
     "DiscreteToolCalls",
@@ -12,5 +13,6 @@ __all__ = [
     "HashedText",
     "ImageObservation",
     "MultiDiscreteToolCalls",
+    "RestoreNative",
     "TextBytes",
 ]
