@@ -32,12 +32,12 @@ CANCEL_TIMEOUT = 30.0
 class RayExecutor:
     """Runs episodes in Ray actors: each has an event loop, a client and its share of the servers of its own.
 
-    Every worker is handed one job after another as it gets free, `max_concurrency / num_workers` at a time, and sends each episode back
-    as it ends. A worker that dies is replaced, and the episodes that ran in it are run again, in fresh sessions; those of
+    Every worker is handed one job after another as it gets free, `max_concurrency / num_workers` at a time, and sends each episode
+    back as it ends. A worker that dies is replaced, and the episodes that ran in it are run again, in fresh sessions; those of
     the dead one are left to the server, which ends idle sessions. No episode is lost, and none is told of twice.
 
-    Ray is used as it is if it was initialised, else started, on this machine or at `address`, until `close`. The workers stay for the
-    next collection.
+    Ray is used as it is if it was initialised, else started, on this machine or at `address`, until `close`. The workers stay
+    for the next collection.
 
     Args:
         num_workers: How many actors.

@@ -13,7 +13,7 @@ from torchrl.envs.libs.gym import register_gym_spec_conversion
 from ors_gym.spaces import ValueSpace
 
 
-class ValueSpec(NonTensor):
+class ValueSpec(NonTensor):  # type: ignore[misc] # TorchRL has no types
     """A value that is no tensor, or, for a vector environment, one of them for each environment."""
 
     def _encode_eager(self, val: Any, *, ignore_device: bool = False) -> TensorDictBase:

@@ -12,7 +12,6 @@ from ray.exceptions import RayTaskError  # noqa: F401  Ray must be there: these 
 
 from ors_gym.client import AsyncORSClient
 from ors_gym.episode import Episode
-from ors_gym.errors import ConnectionFailed
 from ors_gym.rollout import Tasks, collect_episodes, collect_groups, evaluate
 from ors_gym.rollout.ray import MAX_DEATHS, RayExecutor
 from ors_gym.serving import LocalServer

@@ -53,7 +53,7 @@ def say(*words: str) -> ToolSpec:
 def test_a_number_calls_its_tool(make: Any) -> None:
     env = DiscreteToolCalls(make("counter"))
 
-    observation, info = env.reset(options={"split": "train", "index": 0})
+    env.reset(options={"split": "train", "index": 0})
     results = [env.step(action) for action in (0, np.int64(2), 1)]
 
     assert env.action_space == Discrete(6)
@@ -170,7 +170,7 @@ def test_images_become_arrays_alone_and_in_batches(make: Any) -> None:
 def test_final_observations_are_encoded_where_the_next_episode_begins_in_the_same_step(make: Any) -> None:
     envs = HashedText(DiscreteToolCalls(make("counter", 2, autoreset_mode=AutoresetMode.SAME_STEP)), 32)
 
-    first, _ = envs.reset(options={"split": "train", "index": 0})
+    envs.reset(options={"split": "train", "index": 0})
     observations, _, terminations, _, infos = envs.step(np.array([5, 1]))
 
     assert terminations.tolist() == [True, False]
