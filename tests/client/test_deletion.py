@@ -2,11 +2,14 @@
 
 import asyncio
 import gc
+import itertools
 import signal
 import subprocess
 import sys
 import textwrap
 from collections import Counter
+from collections.abc import Coroutine, Generator
+from typing import Any
 
 import pytest
 
@@ -83,34 +86,46 @@ async def test_a_deletion_that_fails_is_logged_and_raises_nothing(
     assert "teardown failed" in caplog.text
 
 
-async def _cancel_at(environment: AsyncEnvironment, steps: int) -> bool:
-    """Runs an episode and cancels it at its n-th await. Returns whether it was over before."""
+class CancelledAt:
+    """Awaits a coroutine, and cancels the task at the coroutine's n-th suspension."""
+
+    def __init__(self, coroutine: Coroutine[Any, Any, None], suspension: int) -> None:
+        self._coroutine = coroutine
+        self._suspension = suspension
+
+    def __await__(self) -> Generator[Any, None, None]:
+        steps = self._coroutine.__await__()
+        for number in itertools.count():
+            try:
+                awaited = steps.send(None)
+            except StopIteration:
+                return
+            if number == self._suspension:
+                task = asyncio.current_task()
+                assert task is not None
+                task.cancel()
+            yield awaited
+
+
+async def test_on_cancellation_at_any_await(server: FaultServer, client: AsyncORSClient) -> None:
+    environment = client.environment("fault")
 
     async def episode() -> None:
         async with environment.session(split="train", index=0) as session:
             await session.get_prompt()
             await session.call_tool("echo", {"text": "hello"})
 
-    task = asyncio.create_task(episode())
-    for _ in range(steps):
-        await asyncio.sleep(0)
-        if task.done():
-            return True
-    task.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await task
-    return False
+    async def cancelled(suspension: int) -> None:
+        await CancelledAt(episode(), suspension)
 
-
-async def test_on_cancellation_at_any_turn_of_the_loop(server: FaultServer, client: AsyncORSClient) -> None:
-    environment = client.environment("fault")
-    steps = 0
-    while not await _cancel_at(environment, steps):
-        steps += 1
-    assert steps > 20
+    for suspension in itertools.count():
+        (outcome,) = await asyncio.gather(asyncio.create_task(cancelled(suspension)), return_exceptions=True)
+        if outcome is None:
+            break
+        assert isinstance(outcome, asyncio.CancelledError)
+    assert suspension > 5
     await client.aclose()
-    assert server.sessions == set()
-    assert max(deletions(server).values()) == 1
+    once_each(server)
 
 
 @pytest.mark.parametrize("endpoint", ["create_session", "create", "prompt", "call", "delete"])
