@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from ors_gym import _html
-from ors_gym.protocol import Blocks, JSONObject, ToolCall, ToolSpec, blocks_html
+from ors_gym.protocol import Blocks, JSONObject, ToolCall, ToolSpec, blocks_html, text_of
 from ors_gym.tasks import TaskRef
 
 FailureKind = Literal["", "environment", "infrastructure"]
@@ -49,7 +49,11 @@ class Step:
         facts: dict[str, str | float | None] = {"reward": self.reward, "seconds": self.elapsed}
         if self.finished:
             facts["finished"] = "yes"
-        trouble = [_html.element("div", reason, style="color:#c0392b") for reason in (self.invalid_action, self.error) if reason]
+        if self.invalid_action:
+            facts["invalid"] = "yes"
+        told = text_of(self.blocks)
+        reasons = [reason for reason in (self.invalid_action, self.error) if reason and reason not in told]
+        trouble = [_html.element("div", reason, style="color:#c0392b") for reason in reasons]
         action = _html.text(said) if isinstance(said, str) else _html.json_text(said)
         return _html.box(title, facts, action, blocks_html(self.blocks), *trouble)
 
