@@ -38,6 +38,7 @@ def test_exported_names() -> None:
         "ToolCall",
         "ToolOutput",
         "ToolSpec",
+        "__version__",
         "load_records",
         "register_server",
     ]

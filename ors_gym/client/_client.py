@@ -10,6 +10,7 @@ from types import TracebackType
 
 import httpx
 
+from ors_gym._version import __version__
 from ors_gym.client._cleanup import LastResort
 from ors_gym.client._config import Retry, Timeout
 from ors_gym.client._core import Core
@@ -156,8 +157,6 @@ class AsyncORSClient:
 
 
 def _prepare_headers(api_key: str | None, headers: Mapping[str, str] | None, credentials: tuple[str, str] | None) -> httpx.Headers:
-    from ors_gym import __version__
-
     prepared = httpx.Headers(
         {
             "Accept": "application/json, text/event-stream",

@@ -12,7 +12,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, Unpack
 
-from ors_gym import __version__
+from ors_gym._version import __version__
 from ors_gym.episode import Episode
 from ors_gym.records import RecordWriter
 from ors_gym.rewards import RewardReduction, reduce

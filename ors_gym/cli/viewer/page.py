@@ -11,7 +11,7 @@ from importlib import resources
 from pathlib import Path
 from string import Template
 
-from ors_gym import __version__
+from ors_gym._version import __version__
 from ors_gym.cli.viewer.attachments import Attachments
 from ors_gym.cli.viewer.content import Chunk, to_json
 from ors_gym.cli.viewer.limits import LEVELS, Limits, budget
