@@ -277,6 +277,7 @@ class ReplayServer:
         if answer.invalid_action:
             return _stream("end", json.dumps({"ok": False, "error": answer.invalid_action}))
         if answer.error_kind == "infrastructure":
+            self._sessions.pop(request.headers["X-Session-ID"])
             raise _not_found(f"replay: the recorded session was lost here: {answer.error}")
         if answer.error_kind == "environment":
             return _stream("error", answer.error)
