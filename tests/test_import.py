@@ -5,7 +5,7 @@ import sys
 
 import ors_gym
 
-HEAVY = ("torch", "trl", "transformers", "datasets", "pandas", "fastapi", "uvicorn", "ors", "openreward", "matplotlib", "PIL", "ray")
+HEAVY = ("torch", "trl", "transformers", "datasets", "pandas", "fastapi", "uvicorn", "ors", "openreward", "matplotlib", "PIL")
 
 
 def test_import_brings_nothing_heavy_and_starts_no_thread() -> None:
