@@ -21,6 +21,7 @@ from inspect import isawaitable
 from types import TracebackType
 from typing import Any, Self
 
+import httpx
 import pytest
 
 from ors_gym.serving import LocalServer
@@ -68,6 +69,7 @@ class Request:
     Attributes:
         endpoint: The last segment of its path: "create", "call", "prompt" and so on.
         method, path, headers, body: As they came; the headers' names are in lower case.
+        target: What was asked for, with the query; a URL where the server was asked as a proxy.
         connection: The number of its connection, from 0.
     """
 
@@ -77,6 +79,7 @@ class Request:
     headers: Mapping[str, str]
     body: bytes
     connection: int
+    target: str
 
     @property
     def session_id(self) -> str:
@@ -279,8 +282,8 @@ class FaultServer:
         method, target, _ = first.split(" ", 2)
         headers = {name.lower(): value.strip() for name, _, value in (line.partition(":") for line in lines if line)}
         body = await reader.readexactly(int(headers.get("content-length", 0)))
-        path = target.partition("?")[0]
-        return Request(path.rpartition("/")[2], method, path, headers, body, connection)
+        path = httpx.URL(target).raw_path.decode("ascii").partition("?")[0]
+        return Request(path.rpartition("/")[2], method, path, headers, body, connection, target)
 
     async def _answer(self, request: Request, writer: asyncio.StreamWriter) -> bool:
         """Answers a request. Returns whether the connection goes on."""

@@ -424,7 +424,10 @@ class AsyncSession:
         )
 
     async def _is_alive(self, live: Live) -> bool:
-        return (await self._core.ping(live)).status == 200
+        idle = live.idle
+        alive = (await self._core.ping(live)).status == 200
+        live.idle = idle  # the ping asks about the request before it
+        return alive
 
     # ── tool calls ──
 
