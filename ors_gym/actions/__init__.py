@@ -25,7 +25,7 @@ __all__ = ["MAX_ACTION_SIZE", "MAX_CALLS", "MAX_DEPTH", "ActionFormat", "parse"]
 
 ActionFormat = Literal["tool_call", "json", "text"]
 
-_LOOKS_LIKE_A_CALL = re.compile(r'\s*\[?\s*\{\s*"(?:name|function|type|id)"\s*:')
+_LOOKS_LIKE_A_CALL = re.compile(r'\s*\[?\s*\{\s*"(?:name"|function"|type"\s*:\s*"function)')
 
 
 def parse(
@@ -91,22 +91,15 @@ def _written_calls(text: str, tools: Sequence[ToolSpec]) -> list[RawCall]:
 
 
 def _json_calls(text: str) -> list[RawCall]:
-    """The calls of a text that is JSON and nothing else: one value, or several one after another."""
-    if not text.startswith(("{", "[")):
-        return []
+    """The calls of a text that begins with their JSON: one value, or several one after another."""
     cursor = Cursor(text)
     calls: list[RawCall] = []
-    try:
-        while not cursor.done:
-            found = syntaxes.calls_of_json(cursor.json())
-            if not found:
-                return []
-            calls.extend(found)
-            _ = cursor.accept(";") or cursor.accept(",")
-    except InvalidAction:
-        if _LOOKS_LIKE_A_CALL.match(text) and not calls:
-            raise
-        return []
+    while len(calls) <= MAX_CALLS and cursor.at("{", "["):
+        found = _calls_at(cursor)
+        if not found:
+            break
+        calls.extend(found)
+        _ = cursor.accept(";") or cursor.accept(",")
     return calls
 
 
@@ -118,24 +111,25 @@ def _fenced_calls(text: str, end: int) -> list[RawCall]:
         if not cursor.seek("```") or cursor.position > end:
             break
         start = cursor.position
-        cursor.until("\n")
+        cursor.until("\n")  # behind the language's name
         if not cursor.at("{", "["):
             cursor.position = start
         if cursor.at("{", "["):
-            calls.extend(_calls_in_fence(cursor))
+            calls.extend(_calls_at(cursor))
         cursor.seek("```")
     return calls
 
 
-def _calls_in_fence(cursor: Cursor) -> list[RawCall]:
+def _calls_at(cursor: Cursor) -> list[RawCall]:
+    """The calls of the JSON value that comes next; none if it is another value, or none, and is not meant as a call."""
     start = cursor.position
     try:
-        return syntaxes.calls_of_json(cursor.json())
+        value = cursor.json()
     except InvalidAction:
         if _LOOKS_LIKE_A_CALL.match(cursor.text, start):
             raise
-        cursor.position = start
         return []
+    return syntaxes.calls_of_json(value)
 
 
 def _to_text_tool(text: str, tools: Sequence[ToolSpec], text_tool: str | None) -> ToolCall:

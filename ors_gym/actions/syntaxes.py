@@ -29,7 +29,7 @@ from ors_gym.actions.cursor import Cursor
 from ors_gym.actions.forms import MAX_CALLS, RawCall, is_call, named_call
 from ors_gym.errors import InvalidAction
 from ors_gym.protocol import ToolSpec
-from ors_gym.schemas import SafeValidator, SchemaError, read_text
+from ors_gym.schemas import SafeValidator, SchemaError, read_text, validator_for
 from ors_gym.tools import find_tool
 
 Read = Callable[[Cursor, "ParameterTypes"], list[RawCall]]
@@ -87,7 +87,7 @@ class ParameterTypes:
         if name not in self._validators:
             tool = find_tool(self._tools, name)
             try:
-                self._validators[name] = SafeValidator(tool.input_schema if tool and tool.input_schema else {})
+                self._validators[name] = validator_for(tool.input_schema if tool and tool.input_schema else {})
             except SchemaError:
                 self._validators[name] = None
         return self._validators[name]

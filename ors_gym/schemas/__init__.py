@@ -7,7 +7,7 @@ from ors_gym.schemas._enumeration import enumerate_values
 from ors_gym.schemas._parameters import Parameter, parameters, read_text
 from ors_gym.schemas._sampling import Sampler, sample
 from ors_gym.schemas._strings import draw_text
-from ors_gym.schemas._validation import SafeValidator, Schema, SchemaError, validate
+from ors_gym.schemas._validation import SafeValidator, Schema, SchemaError, validate, validator_for
 
 __all__ = [
     "Parameter",
@@ -21,4 +21,5 @@ __all__ = [
     "read_text",
     "sample",
     "validate",
+    "validator_for",
 ]

@@ -71,6 +71,7 @@ def test_every_form_of_one_call(action, action_format):
         '[{"name": "add", "input": {"n": 1}}, {"name": "look"}]',
         '{"name": "add", "input": {"n": 1}}\n{"name": "look", "input": {}}',
         '{"name": "add", "parameters": {"n": 1}}; {"name": "look", "parameters": {}}',
+        '{"name": "add", "input": {"n": 1}} {"name": "look"}\nThat should do.',
         '```json\n{"name": "add", "input": {"n": 1}}\n```\nand\n```json\n{"name": "look"}\n```',
         {"role": "assistant", "tool_calls": [{"name": "add", "arguments": '{"n": 1}'}, {"name": "look", "arguments": ""}]},
     ],
@@ -221,8 +222,18 @@ def test_another_format_is_the_callers_mistake():
         parse("72", action_format="yaml")  # type: ignore[arg-type]
 
 
-def test_a_broken_schema_does_not_stop_the_reading():
-    broken = ToolSpec(name="add", input_schema={"type": 5, "properties": {"n": {"$ref": "http://example.com/n"}}})
+DEEP: dict = {}
+for _ in range(3000):
+    DEEP = {"items": DEEP}
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [{"type": 5}, {"properties": {"n": {"$ref": "http://example.com/n"}}}, {"properties": {"n": {"$ref": "#/properties/n"}}}, DEEP],
+    ids=["no schema", "remote", "endless", "deep"],
+)
+def test_a_broken_schema_does_not_stop_the_reading(schema):
+    broken = ToolSpec.model_construct(name="add", input_schema=schema)
 
     assert calls("<tool_call>add<arg_key>n</arg_key><arg_value>3</arg_value></tool_call>", [broken]) == [("add", {"n": "3"})]
 
