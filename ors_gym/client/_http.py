@@ -8,6 +8,7 @@ same origin, cookies, authentication, limits.
 import asyncio
 import errno
 import logging
+import os
 import ssl
 import time
 from collections.abc import AsyncGenerator, Callable, Mapping
@@ -267,7 +268,7 @@ class Http:
         self.counters = counters
         self.closed = False
         if verify is True and cert is None:
-            verify = _default_tls()
+            verify = _default_tls(*(os.environ.get(name) if trust_env else None for name in ("SSL_CERT_FILE", "SSL_CERT_DIR")))
         self._configuration = _Configuration(verify=verify, cert=cert, proxy=proxy, trust_env=trust_env)
 
     async def aclose(self) -> None:
@@ -335,13 +336,7 @@ class Http:
                 await reply.aclose()
 
     async def request(
-        self,
-        make: Callable[[], Call],
-        *,
-        name: str = "request",
-        seconds: float | None,
-        retry: Retry | None = None,
-        final: Callable[[Answer], bool] | None = None,
+        self, make: Callable[[], Call], *, name: str = "request", seconds: float | None, retry: Retry | None = None
     ) -> Answer:
         """Sends an idempotent request until it is answered, by the policy of `Retry`.
 
@@ -349,7 +344,6 @@ class Http:
             make: Builds the request, each time anew: another attempt may go to another server.
             name, seconds: The limit that each attempt is under.
             retry: The policy, if not the client's.
-            final: Answers that are not retried though their status would be.
 
         Returns:
             The answer, of any status that is not retried.
@@ -359,22 +353,45 @@ class Http:
         """
         attempts = Attempts(retry or self.retry, self.timeout.setup)
         while True:
-            call = make()
-            try:
-                answer = await self.exchange(call, name=name, seconds=seconds)
-            except Broken as broken:
+            answer = await self.attempt(make(), attempts, name=name, seconds=seconds)
+            if answer is not None:
+                return answer
+
+    async def attempt(
+        self, call: Call, attempts: Attempts, *, name: str = "request", seconds: float | None, patient: bool = False
+    ) -> Answer | None:
+        """One attempt of an idempotent request, and the pause after it if there is to be another.
+
+        Args:
+            call: The request.
+            attempts: Where it is on its way through a `Retry`.
+            name, seconds: The limit that it is under.
+            patient: A 429 is waited out like a session that is starting.
+
+        Returns:
+            The answer, or None if another attempt is due now.
+
+        Raises:
+            ORSError: There is to be no further attempt.
+        """
+        try:
+            answer = await self.exchange(call, name=name, seconds=seconds)
+        except Broken as broken:
+            call.server.went_down()
+            if not broken.retryable:
+                raise broken.error from broken.__cause__
+            await attempts.pause(broken.error)
+        else:
+            if answer.status not in _RETRIED:
+                call.server.is_back()
+                return answer
+            refused = answer.starting or answer.status == 429
+            if not refused:
                 call.server.went_down()
-                if not broken.retryable:
-                    raise broken.error from broken.__cause__
-                await attempts.pause(broken.error)
-            else:
-                if answer.status not in _RETRIED or (final is not None and final(answer)):
-                    call.server.is_back()
-                    return answer
-                if answer.status != 429 and not answer.starting:
-                    call.server.went_down()
-                await attempts.pause(answer.error(), retry_after=retry_after(answer.headers), asked_to_wait=answer.starting)
-            self.counters.retries += 1
+            asked_to_wait = answer.starting or (patient and refused)
+            await attempts.pause(answer.error(), retry_after=retry_after(answer.headers), asked_to_wait=asked_to_wait)
+        self.counters.retries += 1
+        return None
 
     async def _follow(self, call: Call, silence: float | None) -> httpx.Response:
         url, cookies = call.server.url(call.path), call.cookies
@@ -516,8 +533,9 @@ def _connections(tls: ssl.SSLContext) -> aiohttp.ClientSession:
 
 
 @cache
-def _default_tls() -> ssl.SSLContext:
-    return httpx.create_ssl_context()
+def _default_tls(cert_file: str | None, cert_dir: str | None) -> ssl.SSLContext:
+    """httpx's own context, which takes 20 ms to make, once for each pair of environment variables that it depends on."""
+    return httpx.create_ssl_context(trust_env=bool(cert_file or cert_dir))
 
 
 async def _drain(response: httpx.Response, limit: int = 65536) -> None:

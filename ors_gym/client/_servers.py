@@ -1,7 +1,8 @@
 """One ORS server or several equal ones: where a session is placed, and which servers are down."""
 
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -39,6 +40,15 @@ class Server:
             raw_path = self.base_url.raw_path + path.encode("ascii")
             url = self._urls[path] = self.base_url.copy_with(raw_path=raw_path)
         return url
+
+    @contextmanager
+    def expecting_session(self) -> "Iterator[Server]":
+        """Counts a session that has no id yet, so that others are placed elsewhere."""
+        self.sessions += 1
+        try:
+            yield self
+        finally:
+            self.sessions -= 1
 
     @property
     def down(self) -> bool:

@@ -20,7 +20,6 @@ from ors_gym.client._servers import Server
 from ors_gym.client._sse import Outcome, is_event_stream, read_events, session_id_in
 from ors_gym.client._urls import is_session_id, quote_segment
 from ors_gym.errors import (
-    ConnectionFailed,
     InvalidAction,
     ORSError,
     ProtocolError,
@@ -164,38 +163,27 @@ class AsyncSession:
 
     async def _create(self) -> Live:
         """Tries until the server has created the session; each try takes a new session id, so that none is posted twice."""
-        attempts = Attempts(self._core.http.retry, self._timeout.setup)
+        core = self._core
+        attempts = Attempts(core.http.retry, self._timeout.setup)
         while True:
-            server = self._core.pick_server()
-            cookies = httpx.Cookies()
-            try:
+            with core.pick_server().expecting_session() as server:
+                cookies = httpx.Cookies()
+                call = Call("POST", server, "create_session", core.headers, self._redactor, cookies=cookies)
+                answer = await core.http.attempt(call, attempts, seconds=self._timeout.request, patient=True)
+                if answer is None:
+                    continue
+                if answer.status != 200:
+                    raise answer.error()
+                sid = await session_id_in(answer)
+                if not is_session_id(sid):
+                    raise answer.broken_standard("the session id is not 1 to 512 visible ASCII characters")
                 secrets_form = await self._secrets_form(server)
-                sid = await self._take_session_id(server, cookies)
-            except ConnectionFailed as error:
-                if len(self._core.servers.all) == 1:
-                    raise
-                await attempts.pause(error)
-                continue
-            live = self._core.adopt(sid, server, self._redactor, cookies)
+                live = core.adopt(sid, server, self._redactor, cookies)
             refusal = await self._post_create(live, secrets_form)
             if refusal is None:
                 return live
             await attempts.pause(refusal.error, retry_after=refusal.retry_after, asked_to_wait=refusal.asked_to_wait)
-            self._core.http.counters.retries += 1
-
-    async def _take_session_id(self, server: Server, cookies: httpx.Cookies) -> str:
-        core = self._core
-
-        def make() -> Call:
-            return Call("POST", server, "create_session", core.headers, self._redactor, cookies=cookies)
-
-        answer = await core.http.request(make, seconds=self._timeout.request)
-        if answer.status != 200:
-            raise answer.error()
-        sid = await session_id_in(answer)
-        if not is_session_id(sid):
-            raise answer.broken_standard("the session id is not 1 to 512 visible ASCII characters")
-        return sid
+            core.http.counters.retries += 1
 
     async def _secrets_form(self, server: Server) -> Literal["body", "header"]:
         """How the server takes secrets, so that none is sent in a form that it only logs: `openreward` servers have a /version."""

@@ -3,7 +3,7 @@
 import ipaddress
 import re
 from functools import lru_cache
-from urllib.parse import quote
+from urllib.parse import quote, urlsplit
 
 import httpx
 
@@ -19,8 +19,9 @@ def parse_base_url(base_url: str) -> httpx.URL:
     """
     try:
         url = httpx.URL(base_url)
-    except httpx.InvalidURL as error:
-        raise ValueError(f"base_url {base_url!r} is not a URL: {error}") from None
+        urlsplit(base_url).port  # noqa: B018 - refuses ports and brackets that httpx lets pass
+    except (httpx.InvalidURL, ValueError) as error:
+        raise ValueError(f"base_url is not a URL: {error}") from None
     if url.scheme not in ("http", "https") or not url.host or url.query or url.fragment:
         shown = url.copy_with(username=None, password=None) if url.userinfo else url
         raise ValueError(f"base_url must look like https://host[:port][/prefix], without query or fragment, not {str(shown)!r}")
