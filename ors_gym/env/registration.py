@@ -5,6 +5,11 @@ from typing import Any, ClassVar
 
 import gymnasium as gym
 
+from ors_gym.client import ORSClient
+from ors_gym.env._specs import check_spec, constructor_arguments
+from ors_gym.env.env import ORSEnv
+from ors_gym.env.ors_vector import ORSVectorEnv
+
 ENV_ID = "ors_gym/ORS-v0"
 
 _ENTRY_POINT = "ors_gym.env.registration:make_env"
@@ -37,9 +42,6 @@ def register_server(base_url: str, *, namespace: str = "ors", **arguments: Any) 
     >>> env = gym.make("ors/largest_digit-v0")
     >>> env.close()
     """
-    from ors_gym.client import ORSClient
-    from ors_gym.env._specs import check_spec, constructor_arguments
-
     if not re.fullmatch(r"[\w:-]+", namespace):
         raise ValueError(f"a namespace has letters, digits and _ : - only, not {namespace!r}")
     check_spec({"base_url": base_url, **arguments})
@@ -70,15 +72,12 @@ def _register(env_id: str, arguments: dict[str, Any]) -> None:
     )
 
 
-def make_vector_env(num_envs: int, **arguments: Any) -> Any:
+def make_vector_env(num_envs: int, **arguments: Any) -> ORSVectorEnv:
     """What `gym.make_vec` calls; `max_episode_steps`, which it adds, is `max_steps` here.
 
     Raises:
         ValueError: A secret that is not an `EnvSecret`.
     """
-    from ors_gym.env._specs import check_spec, constructor_arguments
-    from ors_gym.env.ors_vector import ORSVectorEnv
-
     check_spec(arguments)
     limit = arguments.pop("max_episode_steps", None)
     if limit is not None:
@@ -89,7 +88,7 @@ def make_vector_env(num_envs: int, **arguments: Any) -> Any:
 class _Maker:
     """A callable with the metadata that `gym.make` reads before it calls."""
 
-    metadata: ClassVar = {"render_modes": ["human", "ansi", "rgb_array"], "render_fps": 1}
+    metadata: ClassVar = ORSEnv.metadata
 
     def __call__(self, **arguments: Any) -> gym.Env[Any, Any]:
         """What `gym.make` calls.
@@ -97,9 +96,6 @@ class _Maker:
         Raises:
             ValueError: A secret that is not an `EnvSecret`.
         """
-        from ors_gym.env._specs import check_spec, constructor_arguments
-        from ors_gym.env.env import ORSEnv
-
         check_spec(arguments)
         return ORSEnv(**constructor_arguments(arguments))
 
