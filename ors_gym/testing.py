@@ -41,6 +41,7 @@ class Fault:
         headers: Headers to add, or to set.
         body: The body instead; the request is not carried out.
         raw: Send exactly these bytes instead of an answer, and close the connection; the request is not carried out.
+        endless: Send these bytes as the body, again and again, until the client hangs up; the request is not carried out.
         cut: Close the connection after so many bytes of the answer, its head included, or after these bytes have been sent;
             0 sends nothing. The request is carried out.
         stall: As `cut`, but go silent instead of closing.
@@ -52,6 +53,7 @@ class Fault:
     headers: Mapping[str, str] = field(default_factory=dict)
     body: bytes | None = None
     raw: bytes | None = None
+    endless: bytes | None = None
     cut: int | bytes | None = None
     stall: int | bytes | None = None
     packet: int | None = None
@@ -59,7 +61,7 @@ class Fault:
     @property
     def instead(self) -> bool:
         """Whether the request is not carried out."""
-        return self.status is not None or self.body is not None or self.raw is not None
+        return any(part is not None for part in (self.status, self.body, self.raw, self.endless))
 
 
 @dataclass(frozen=True)
@@ -297,6 +299,8 @@ class FaultServer:
             await writer.drain()
             return False
         answer = _Answer(fault.status or 200, fault.body or b"") if fault.instead else await self._carry_out(request)
+        if fault.endless is not None:
+            answer.headers["Transfer-Encoding"] = "chunked"
         answer.headers.update(fault.headers)
         return await _Wire(writer, fault).send(answer)
 
@@ -390,18 +394,20 @@ class _Wire:
 
     async def send(self, answer: _Answer) -> bool:
         headers = dict(answer.headers)
-        if answer.events is None:
+        if answer.events is None and self._fault.endless is None:
             headers.setdefault("Content-Length", str(len(answer.body)))
-        else:
+        elif answer.events is not None:
             headers |= {"Content-Type": "text/event-stream", "Transfer-Encoding": "chunked"}
         lines = [f"HTTP/1.1 {answer.status} -", *(f"{name}: {value}" for name, value in headers.items()), "", ""]
         try:
             await self._write("\r\n".join(lines).encode("latin-1"))
+            while self._fault.endless is not None:
+                await self._write(_chunk(self._fault.endless))
             if answer.events is None:
                 await self._write(answer.body)
                 return True
             async for piece in answer.events:
-                await self._write(b"%x\r\n%b\r\n" % (len(piece), piece))
+                await self._write(_chunk(piece))
             await self._write(b"0\r\n\r\n")
         except _Cut:
             return False
@@ -433,6 +439,10 @@ class _Wire:
             elif mark is not None and mark <= whole:
                 return mark, stalls
         return None, False
+
+
+def _chunk(data: bytes) -> bytes:
+    return b"%x\r\n%b\r\n" % (len(data), data)
 
 
 def _event(name: str, data: str) -> bytes:

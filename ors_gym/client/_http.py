@@ -132,9 +132,9 @@ class Reply:
 
     def broken_standard(self, problem: str) -> ProtocolError:
         """The error of an answer that is not what the standard says."""
-        message = f"{self.call.describe()}: {self.call.redactor.redact(problem)}"
-        self.error = message
-        return ProtocolError(message, session_id=self.call.session_id, status=self.status)
+        error = _broken_standard(self, problem)
+        self.error = str(error)
+        return error
 
     async def aclose(self) -> None:
         """Gives the connection back, or closes it if the body was not read to its end."""
@@ -184,8 +184,7 @@ class Answer:
 
     def broken_standard(self, problem: str) -> ProtocolError:
         """The error of an answer that is not what the standard says."""
-        message = f"{self.call.describe()}: {self.call.redactor.redact(problem)}"
-        return ProtocolError(message, session_id=self.call.session_id, status=self.status)
+        return _broken_standard(self, problem)
 
     def refuses_field(self, name: str) -> bool:
         """Whether it is a refusal of a field in the body."""
@@ -219,6 +218,14 @@ class Answer:
         else:
             kind = ProtocolError
         return kind(message, session_id=self.call.session_id, status=self.status, detail=words, url=str(self.call.server.base_url))
+
+
+def _broken_standard(answer: Reply | Answer, problem: str) -> ProtocolError:
+    call = answer.call
+    message = f"{call.describe()}: {call.redactor.redact(problem)}"
+    if encoding := answer.headers.get("content-encoding"):
+        message += f" (it has content-encoding {shorten(encoding, 50)!r}, which was not asked for)"
+    return ProtocolError(message, session_id=call.session_id, status=answer.status)
 
 
 def shorten(text: str, length: int = _MAX_WORDS) -> str:
