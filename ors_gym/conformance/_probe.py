@@ -20,7 +20,12 @@ UNKNOWN = "no-such-thing-as-this"
 MAX_LISTED = 5_000
 """Splits with more tasks than this are not listed in full."""
 
+MARK = "ors-gym-check"
+LONG_TEXT = f"{MARK} " + "é漢 ✓  x\n" * 1_000
+"""A text that takes several chunks if a tool gives it back; the mark says that it does."""
+
 _MAX_TOOLS = 12
+_MAX_PLAYED = 100
 _T = TypeVar("_T")
 
 
@@ -487,6 +492,26 @@ class Probe:
                 if call.finished:
                     return
 
+    async def play_to_the_end(self, sid: str) -> Call:
+        """Calls tools in a session until one finishes the episode: as the survey did, else with samples; that last call.
+
+        Raises:
+            NotTestable: The episode goes on and on.
+        """
+        survey = await self.survey()
+        ending = next((call for call in survey.succeeded if call.finished), None)
+        if ending is not None:
+            plan = [(call.tool, call.input) for call in survey.calls if call.tool == ending.tool]
+        else:
+            schemas = {str(tool["name"]): tool.get("input_schema") for tool in await self.tools()}
+            usable = sorted({call.tool for call in survey.succeeded} & set(schemas))
+            plan = [(tool, self.sample(schemas[tool])) for _ in range(_MAX_PLAYED) for tool in usable][:_MAX_PLAYED]
+        for tool, input in plan:
+            call = await self.call(sid, tool, input)
+            if call.finished:
+                return call
+        raise NotTestable(f"no episode finished in {len(plan)} calls")
+
     async def replay(self, sid: str, calls: Sequence[Call]) -> list[str | None]:
         """Makes the same calls in a session, until one finishes the episode; what came back, as text."""
         payloads = []
@@ -528,7 +553,7 @@ def enlarged(schema: dict[str, Any], input: dict[str, Any]) -> dict[str, Any] | 
         if not isinstance(rule, dict) or rule.keys() & {"enum", "const", "pattern", "format", "maxLength", "maximum"}:
             continue
         if rule.get("type") == "string":
-            return {**input, key: "é漢 ✓  x\n" * 1_000}
+            return {**input, key: LONG_TEXT}
         if rule.get("type") == "integer" and "exclusiveMaximum" not in rule and "multipleOf" not in rule:
             return {**input, key: 10_000}
     return None

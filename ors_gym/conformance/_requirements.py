@@ -1,6 +1,6 @@
 """Requirements: what the standard asks, where it asks it, and the coroutine that looks whether a server does it."""
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -86,7 +86,3 @@ class Registry:
             return check
 
         return register
-
-
-def by_id(requirements: tuple[Requirement, ...]) -> Mapping[str, Requirement]:
-    return {requirement.id: requirement for requirement in requirements}

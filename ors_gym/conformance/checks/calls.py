@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Sequence
 from typing import Any
 
-from ors_gym.conformance._probe import UNKNOWN, Call, Probe
+from ors_gym.conformance._probe import LONG_TEXT, MARK, UNKNOWN, Call, Probe
 from ors_gym.conformance._requirements import (
     Finding,
     NotTestable,
@@ -28,8 +28,8 @@ _EVENTS = ("task_id", "chunk", "end", "error")
 _CHUNK = 4096
 _ASCII = "two  spaces"
 _TEXT = f'é漢字🎲 \u2028\u0085 {_ASCII} \n "quoted"'
-_ECHO = 40
-"""Characters of a long text that, given back, say that the tool gives it back."""
+_IN_TURN = 4
+"""How many tools take turns in an episode."""
 
 
 @requirement(_CALL, HTTP_API, "The answer is an event stream: text/event-stream.")
@@ -280,13 +280,14 @@ async def call_resume(probe: Probe) -> Finding:
 @requirement(_CALL, HTTP_API, "Resuming does not run the tool again.")
 async def call_resume_runs_once(probe: Probe) -> Finding:
     script, expected = await _script(probe)
+    payloads = []
     async with probe.session() as sid:
-        first = await probe.call(sid, script[0].tool, script[0].input)
-        await probe.call(sid, script[0].tool, script[0].input, task_id=first.task_id)
-        rest = await probe.replay(sid, script[1:])
-    return holds(
-        [first.payload, *rest] == expected, "what follows is as without it" if rest == expected[1:] else "what follows has changed"
-    )
+        for call in script:
+            made = await probe.call(sid, call.tool, call.input)
+            await probe.call(sid, call.tool, call.input, task_id=made.task_id)
+            payloads.append(made.payload)
+    same = payloads == expected
+    return holds(same, f"{len(script)} calls, each resumed: what follows is {'as without it' if same else 'changed'}")
 
 
 @requirement(_CALL, HTTP_API, "A call that is resumed by an unknown task_id ends in the event `error`, and no tool runs.")
@@ -352,14 +353,9 @@ async def calls_in_parallel(probe: Probe) -> Finding:
     _CALL, SESSIONS_PAGE, "After `finished` no tool is to be called: the server does not run it, and pays no second reward."
 )
 async def call_after_finished(probe: Probe) -> Finding:
-    ending = next((call for call in (await probe.survey()).succeeded if call.finished), None)
-    if ending is None:
-        raise NotTestable("no call finished an episode")
-    index = (await probe.survey()).calls.index(ending)
-    before = [call for call in (await probe.survey()).calls[:index] if call.tool == ending.tool]
     async with probe.session() as sid:
-        await probe.replay(sid, [*before, ending])
-        again = await probe.call(sid, ending.tool, ending.input)
+        last = await probe.play_to_the_end(sid)
+        again = await probe.call(sid, last.tool, last.input)
     if again.output is None:
         return passes(f"refused: {again.result.get('error') if again.rejected else again.answer.summary}"[:120])
     return deviates(f"it runs again, with the reward {again.output.get('reward')!r}")
@@ -384,7 +380,7 @@ async def call_non_ascii(probe: Probe) -> Finding:
 async def call_chunks_lose_nothing(probe: Probe) -> Finding:
     for call in await _streams(probe):
         sent = max((value for value in call.input.values() if isinstance(value, str)), key=len, default="")
-        if "chunk" in call.answer.stream.names and sent[:_ECHO] in call.text:
+        if "chunk" in call.answer.stream.names and LONG_TEXT in sent and MARK in call.text:
             return holds(
                 sent in call.text, f"{call.tool!r} gave {len(sent)} characters back{'' if sent in call.text else ', changed'}"
             )
@@ -464,15 +460,16 @@ def _refused_call(call: Call, statuses: tuple[int, ...], tolerated: tuple[int, .
 
 
 async def _episode(probe: Probe) -> list[Call]:
-    """A few calls that succeed in one session: the tool that went on longest, at most four."""
-    survey = await probe.survey()
-    by_tool: dict[str, list[Call]] = {}
-    for call in survey.succeeded:
-        by_tool.setdefault(call.tool, []).append(call)
-    if not by_tool:
-        survey.one()
-    calls = max(by_tool.values(), key=lambda calls: (sum(not call.finished for call in calls), len(calls)))
-    return calls if calls[-1].finished else (calls * 4)[:4]
+    """A few calls for one session: each tool that goes on, three times in turn; else one that ends the episode.
+
+    Raises:
+        NotTestable: No call succeeded.
+    """
+    first: dict[str, Call] = {}
+    for call in (await probe.survey()).succeeded:
+        if not call.finished:
+            first.setdefault(call.tool, call)
+    return list(first.values())[:_IN_TURN] * 3 if first else [(await probe.survey()).one()]
 
 
 async def _script(probe: Probe) -> tuple[list[Call], list[str | None]]:
