@@ -21,19 +21,18 @@ _NO_SPREAD = 1e-9
 class RolloutGroup:
     """The episodes of one task.
 
-        Args:
-            task: The task that all of them worked on.
-            episodes: The episodes, in the order of their rollouts.
-            reward: How an episode's rewards become one, as in `ors_gym.rewards.reduce`.
+    Args:
+        task: The task that all of them worked on.
+        episodes: The episodes, in the order of their rollouts.
+        reward: How an episode's rewards become one, as in `ors_gym.rewards.reduce`.
 
-        >>> from ors_gym import _html
-    from ors_gym.episode import Step
-        >>> task = TaskRef("train", 0)
-        >>> group = RolloutGroup(task, [Episode(task, steps=[Step("a", reward=reward)]) for reward in (1.0, 0.0, 0.0, 0.0)])
-        >>> group.rewards
-        [1.0, 0.0, 0.0, 0.0]
-        >>> group.advantages()
-        [1.5, -0.5, -0.5, -0.5]
+    >>> from ors_gym.episode import Step
+    >>> task = TaskRef("train", 0)
+    >>> group = RolloutGroup(task, [Episode(task, steps=[Step("a", reward=reward)]) for reward in (1.0, 0.0, 0.0, 0.0)])
+    >>> group.rewards
+    [1.0, 0.0, 0.0, 0.0]
+    >>> group.advantages()
+    [1.5, -0.5, -0.5, -0.5]
     """
 
     task: TaskRef
