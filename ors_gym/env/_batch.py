@@ -44,12 +44,13 @@ def with_final(transition: Transition) -> Info:
 
 
 def _batch(key: str, values: list[Any], indices: list[int], n: int, nested: bool) -> Any:
-    if (nested or key == "final_info") and all(isinstance(value, dict) for value in values):
-        found = dict(zip(indices, values, strict=True))
-        return batch_infos([found.get(i) for i in range(n)], nested=nested)
-    if key != "final_obs" and (typed := _typed(values, n)) is not None:
-        typed[indices] = values
-        return typed
+    if key != "final_obs":  # which Gymnasium never takes apart
+        if (nested or key == "final_info") and all(isinstance(value, dict) for value in values):
+            found = dict(zip(indices, values, strict=True))
+            return batch_infos([found.get(i) for i in range(n)], nested=nested)
+        if (typed := _typed(values, n)) is not None:
+            typed[indices] = values
+            return typed
     objects = np.full(n, None, dtype=object)
     for i, value in zip(indices, values, strict=True):
         objects[i] = value
