@@ -17,7 +17,7 @@ _CREATE = "POST /create"
 _PING = "POST /ping"
 _DELETE = "POST /delete"
 
-_IDLE = 2.0
+_IDLE = 1.0
 """Seconds for which a session is left alone."""
 
 
