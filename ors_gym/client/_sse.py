@@ -4,7 +4,8 @@ import asyncio
 import codecs
 import logging
 from collections.abc import AsyncGenerator, Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from typing import ClassVar
 
 import httpx
 from httpx_sse import EventSource
@@ -16,6 +17,7 @@ from ors_gym.protocol import session_id_adapter
 logger = logging.getLogger("ors_gym.client")
 _REST = 65536  # bytes that may follow the last event
 _REST_SECONDS = 1.0
+_CHECKED = {"content-type": "text/event-stream"}  # by `is_event_stream`, whatever its case
 
 
 @dataclass(slots=True)
@@ -56,10 +58,7 @@ class _Whole:
     """An answer that was read already, as `httpx_sse` wants it."""
 
     answer: Answer
-    headers: httpx.Headers = field(init=False)
-
-    def __post_init__(self) -> None:
-        self.headers = self.answer.headers
+    headers: ClassVar = _CHECKED
 
     async def aiter_text(self) -> AsyncGenerator[str, None]:
         yield self.answer.body.decode("utf-8-sig")
@@ -70,10 +69,7 @@ class _Text:
     """An answer as `httpx_sse` wants it: strictly UTF-8, whatever its charset says, and limited in size."""
 
     reply: Reply
-    headers: httpx.Headers = field(init=False)
-
-    def __post_init__(self) -> None:
-        self.headers = self.reply.headers
+    headers: ClassVar = _CHECKED
 
     async def aiter_text(self) -> AsyncGenerator[str, None]:
         decoder = codecs.getincrementaldecoder("utf-8-sig")()

@@ -84,19 +84,7 @@ async def test_a_server_that_echoes_everything(server: FaultServer, connect: Con
 def show(error: errors.ORSError) -> list[str]:
     """Everything that is printed of an exception, its pickle and its causes included."""
     chain = "".join(traceback.format_exception(error))
-    return [
-        str(error),
-        repr(error),
-        error.detail,
-        str(error.__dict__),
-        repr(pickle.loads(pickle.dumps(error))),
-        _without_source(chain),
-    ]
-
-
-def _without_source(chain: str) -> str:
-    """Tracebacks quote this file, which names the secrets by their variables only."""
-    return chain
+    return [str(error), repr(error), error.detail, str(error.__dict__), repr(pickle.loads(pickle.dumps(error))), chain]
 
 
 async def test_secrets_in_the_header_form_are_redacted_too(server: FaultServer, connect: Connect) -> None:
