@@ -275,6 +275,14 @@ class TestValidate:
     def test_shortens_what_it_says_of_large_values(self):
         assert len(validate({"type": "integer"}, "x" * 100_000)[0]) < 400
 
+    @pytest.mark.parametrize("value", ["\ud800", 10**5000, [10**5000] * 2])
+    @pytest.mark.parametrize("schema", [{"pattern": "a", "multipleOf": 0.3}, {"type": "null"}, {"uniqueItems": True}])
+    def test_of_a_value_that_no_json_has_raises_nothing_else(self, schema, value):
+        try:
+            assert isinstance(validate(schema, value), list)
+        except SchemaError as error:
+            assert "cannot be judged" in str(error)  # noqa: PT017
+
     @pytest.mark.parametrize("name", HOSTILE)
     @pytest.mark.timeout(30)
     def test_by_a_hostile_schema_ends(self, name):

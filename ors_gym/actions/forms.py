@@ -26,6 +26,7 @@ MAX_CALLS = 128
 MAX_DEPTH = 100
 """The deepest nesting of an input."""
 
+_MAX_BITS = 10_000  # Python writes no integer of more than 4,300 digits
 _ARGUMENT_KEYS = ("input", "arguments", "parameters")
 _BESIDE_ARGUMENTS = {"name", "type", "id", "call_id", "index", "status", "task_id", "caller", "cache_control"}
 
@@ -232,7 +233,9 @@ def _plain(value: Any, budget: _Budget, depth: int) -> Any:
         check_text(value)
         return str(value)
     if isinstance(value, int):
-        budget.take(value.bit_length() // 3)
+        budget.take()
+        if value.bit_length() > _MAX_BITS:
+            raise InvalidAction(f"an integer of more than {_MAX_BITS:,} bits")
         return int(value)
     if isinstance(value, float):
         budget.take()

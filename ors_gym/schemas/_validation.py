@@ -14,6 +14,7 @@ import re2
 from jsonschema.exceptions import ValidationError
 from referencing import Registry
 from referencing.exceptions import Unresolvable
+from referencing.jsonschema import DRAFT202012, specification_with
 
 from ors_gym.protocol import JSONObject
 
@@ -50,13 +51,16 @@ class SafeValidator:
         try:
             draft: Any = jsonschema.validators.validator_for(self.schema, default=jsonschema.Draft202012Validator)
             draft.check_schema(self.schema, format_checker=_NO_FORMATS)
+            has_patterns = "patternProperties" in json.dumps(self.schema)
         except jsonschema.SchemaError as error:
             raise SchemaError(f"not a valid JSON Schema, at {error.json_path}: {_shortened(error.message)}") from None
         except RecursionError:
             raise SchemaError("a schema that is nested too deeply") from None
         except (TypeError, ValueError, AttributeError) as error:
             raise SchemaError(f"not a valid JSON Schema: {_shortened(str(error))}") from None
-        self._validator = _safe(draft)(self.schema, registry=Registry())
+        self._validator = _safe(draft, has_patterns=has_patterns)(self.schema, registry=Registry())
+        specification = specification_with(draft.META_SCHEMA.get("$schema", ""), default=DRAFT202012)
+        self._resolver = Registry().resolver_with_root(specification.create_resource(self.schema))
 
     def errors(self, value: Any, schema: Schema | None = None) -> list[str]:
         """What is wrong with a value, in a reader's words; nothing if it is valid.
@@ -81,7 +85,7 @@ class SafeValidator:
             SchemaError: There is none; a reference out of the schema is never followed.
         """
         try:
-            found = self._validator._resolver.lookup(reference).contents
+            found = self._resolver.lookup(reference).contents
         except Unresolvable:
             raise SchemaError(f"the reference {_shortened(reference)!r} leads nowhere; none is fetched") from None
         if not isinstance(found, (dict, bool)):
@@ -97,6 +101,10 @@ class SafeValidator:
             raise SchemaError("a schema, or a value, that is nested without end") from None
         except Unresolvable as error:
             raise SchemaError(f"the reference {_shortened(str(error.ref))!r} leads nowhere; none is fetched") from None
+        except SchemaError:
+            raise
+        except ValueError as error:  # a lone surrogate, or an integer of thousands of digits, which no JSON has
+            raise SchemaError(f"a value that cannot be judged: {_shortened(str(error))}") from None
         finally:
             _references_left.reset(token)
 
@@ -159,19 +167,23 @@ def _compiled(pattern: str) -> Any:
 
 
 @lru_cache(maxsize=16)
-def _safe(draft: Any) -> Any:
+def _safe(draft: Any, *, has_patterns: bool) -> Any:
+    """The draft's validator, with keywords in the place of those that would let a schema run away.
+
+    jsonschema finds unevaluated properties by running the patterns of `patternProperties` on `re`: with any of those, it does not.
+    """
     keywords = {
         "pattern": _pattern,
         "patternProperties": _pattern_properties,
         "additionalProperties": _additional_properties,
-        "unevaluatedProperties": _unevaluated_properties(draft),
         "multipleOf": _multiple_of,
         "uniqueItems": _unique_items,
     }
-    references = {
-        name: _counted(draft.VALIDATORS[name]) for name in ("$ref", "$dynamicRef", "$recursiveRef") if name in draft.VALIDATORS
-    }
-    return jsonschema.validators.extend(draft, keywords | references)  # type: ignore[no-untyped-call]
+    if has_patterns:
+        keywords["unevaluatedProperties"] = _unchecked
+    references = ("$ref", "$dynamicRef", "$recursiveRef")
+    counted = {name: _counted(draft.VALIDATORS[name]) for name in references if name in draft.VALIDATORS}
+    return jsonschema.validators.extend(draft, keywords | counted)  # type: ignore[no-untyped-call]
 
 
 def _counted(follow: Any) -> Any:
@@ -211,16 +223,8 @@ def _additional_properties(validator: Any, subschema: Any, instance: Any, schema
             yield from validator.descend(value, subschema, path=key)
 
 
-def _unevaluated_properties(draft: Any) -> Any:
-    """jsonschema's own, which would run the patterns of `patternProperties` on `re`: with any of those, all is allowed."""
-
-    def unevaluated(validator: Any, subschema: Any, instance: Any, schema: Any) -> Iterator[ValidationError]:
-        if "unevaluatedProperties" in draft.VALIDATORS and "patternProperties" not in json.dumps(
-            validator._resolver.lookup("#").contents
-        ):
-            yield from draft.VALIDATORS["unevaluatedProperties"](validator, subschema, instance, schema) or ()
-
-    return unevaluated
+def _unchecked(validator: Any, subschema: Any, instance: Any, schema: Any) -> Iterator[ValidationError]:
+    yield from ()
 
 
 def _multiple_of(validator: Any, step: Any, instance: Any, schema: Any) -> Iterator[ValidationError]:

@@ -163,6 +163,7 @@ class TestText:
         ({"name": "add", "input": {"n": float("nan")}}, "nan is no JSON number"),
         ({"name": "add", "input": {"n": np.inf}}, "inf is no JSON number"),
         ({"name": "add", "input": {1: 2}}, "key 1"),
+        ({"name": "add", "input": {"n": 10**5000}}, "an integer of more than"),
         ({"name": "add", "input": {"n": {1, 2}}}, "set"),
         ({"name": "add", "input": {"n": b"1"}}, "bytes"),
         ({"name": "add", "input": {"n": 1}, "arguments": {"n": 2}}, "input and arguments"),
