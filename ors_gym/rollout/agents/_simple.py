@@ -1,15 +1,16 @@
 """Agents that need no model: random ones, and scripts."""
 
 import hashlib
+import json
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
 
-from ors_gym import schemas
 from ors_gym.protocol import ToolCall, ToolSpec
 from ors_gym.rollout.agents._agent import Conversation
-from ors_gym.schemas import SchemaError
+from ors_gym.schemas import Sampler, SchemaError
 
 
 class RandomAgent:
@@ -36,9 +37,7 @@ class RandomAgent:
         for position in generator.permutation(len(conversation.tools)):
             tool: ToolSpec = conversation.tools[position]
             try:
-                return ToolCall(
-                    name=tool.name, input={} if tool.input_schema is None else schemas.sample(tool.input_schema, generator)
-                )
+                return ToolCall(name=tool.name, input=_sampler(json.dumps(tool.input_schema)).sample(generator))
             except SchemaError as error:
                 failures.append(f"{tool.name}: {error}")
         raise SchemaError(f"no tool of this task can be called at random: {'; '.join(failures) or 'it has none'}")
@@ -49,6 +48,12 @@ class RandomAgent:
 
     def __repr__(self) -> str:
         return f"RandomAgent({self.seed})"
+
+
+@lru_cache(maxsize=256)
+def _sampler(schema: str) -> Sampler:
+    """Checking a schema costs a hundred times what a sample does, and every episode has the same ones."""
+    return Sampler(json.loads(schema))
 
 
 class ScriptedAgent:
