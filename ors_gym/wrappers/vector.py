@@ -9,11 +9,12 @@ from typing import Any, Literal
 
 import gymnasium as gym
 import numpy as np
-from gymnasium.vector import AutoresetMode, VectorEnv, VectorWrapper
+from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space
 from numpy.typing import ArrayLike, NDArray
 
 from ors_gym.protocol import ToolCall, ToolSpec
+from ors_gym.wrappers._forms import AnyVectorWrapper
 from ors_gym.wrappers.call_tables import Candidates, DiscreteCalls, MultiDiscreteCalls, ToolCallTable
 from ors_gym.wrappers.encoders import ByteEncoder, Encoder, FunctionEncoder, HashEncoder, ImageEncoder
 
@@ -21,7 +22,7 @@ Envs = VectorEnv[Any, Any, NDArray[Any]]
 StepReturn = tuple[Any, NDArray[Any], NDArray[Any], NDArray[Any], dict[str, Any]]
 
 
-class Layer(VectorWrapper[Any, Any, Any, Any, NDArray[Any]]):
+class Layer(AnyVectorWrapper):
     """The parent of the wrappers here."""
 
     @property
