@@ -49,13 +49,13 @@ class Portal:
         """
         if threading.current_thread() is self._thread:
             raise RuntimeError("a synchronous ors-gym call was made on the portal's own thread; await its Async… counterpart there")
-        future = self.submit(async_fn, *args, **kwargs)
+        work = _Work(self._loop, async_fn(*args, **kwargs))
         try:
-            return future.result()
+            self._loop.call_soon_threadsafe(work.start)
+            return work.result()
         except BaseException:
-            if not future.done():
-                future.cancel()
-                future.exception()
+            if work.cancel():
+                work.exception()
             raise
 
 
@@ -82,6 +82,9 @@ class _Work(Future[T]):
     def _cancel_task(self) -> None:
         if self._task is not None:
             self._task.cancel()
+        else:  # Ctrl-C came before it was started
+            self._coroutine.close()
+            self.set_exception(asyncio.CancelledError())
 
     def _finish(self, task: asyncio.Task[T]) -> None:
         if task.cancelled():

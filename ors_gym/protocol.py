@@ -183,11 +183,15 @@ RunToolOutput = Annotated[
 ]
 
 
+def _split_type(value: Any) -> Any:
+    return "validation" if value is None or (isinstance(value, str) and value not in ("train", "test")) else value
+
+
 class Split(_Read):
-    """A named list of tasks. Standard: Data Types, Split; a split of another name has type "validation"."""
+    """A named list of tasks. Standard: Data Types, Split; a split of another type than the three has type "validation"."""
 
     name: str
-    type: Literal["train", "validation", "test"] = "validation"
+    type: Annotated[Literal["train", "validation", "test"], BeforeValidator(_split_type)] = "validation"
 
 
 class ToolCall(_Sent):

@@ -6,6 +6,7 @@ import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
+from urllib.parse import quote, quote_plus
 
 
 @dataclass(frozen=True)
@@ -85,7 +86,7 @@ SecretLike = str | tuple[str | EnvSecret, Sequence[str]] | EnvSecret | Mapping[s
 
 
 class Redactor:
-    """Replaces every secret that it knows in a text, also in its JSON-escaped and base64 forms."""
+    """Replaces every secret that it knows in a text, also where it was escaped (twice, too), quoted for a URL, or in base64."""
 
     placeholder = "[redacted]"
 
@@ -98,15 +99,7 @@ class Redactor:
         for secret in secrets:
             if not secret:
                 continue
-            encoded = secret.encode("utf-8", "surrogatepass")
-            forms = (
-                secret,
-                json.dumps(secret)[1:-1],
-                json.dumps(secret, ensure_ascii=False)[1:-1],
-                repr(secret)[1:-1],
-                base64.b64encode(encoded).decode(),
-            )
-            self._forms.update(dict.fromkeys(forms))
+            self._forms.update(dict.fromkeys(_forms(secret)))
         self._forms = dict.fromkeys(sorted(self._forms, key=len, reverse=True))
 
     def extended(self, *secrets: str) -> "Redactor":
@@ -125,3 +118,16 @@ class Redactor:
 
     def __repr__(self) -> str:
         return f"Redactor({len(self._forms)} forms)"
+
+
+def _forms(secret: str) -> set[str]:
+    """How a secret may look in a server's answer: as it is, escaped once or twice, in base64, quoted for a URL."""
+    once = _escaped(secret)
+    twice = {form for text in once for form in _escaped(text)}
+    encoded = secret.encode("utf-8", "surrogatepass")
+    return {secret, *once, *twice, base64.b64encode(encoded).decode(), quote(encoded, safe=""), quote_plus(encoded)}
+
+
+def _escaped(text: str) -> set[str]:
+    """`text` as JSON and Python write it in a string."""
+    return {json.dumps(text)[1:-1], json.dumps(text, ensure_ascii=False)[1:-1], repr(text)[1:-1]}

@@ -4,13 +4,33 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import AsyncExitStack
 from typing import Any
 
+import httpx
 import pytest
 
 from ors_gym.client import AsyncEnvironment, AsyncORSClient, AsyncSession, Retry
+from ors_gym.client._http import Call, Reply
 from ors_gym.testing import FaultServer
 
 Connect = Callable[..., AsyncORSClient]
 QUICK = Retry(attempts=4, total=20.0, backoff=0.01, max_backoff=0.05)
+
+
+class Pieces:
+    """Makes answers that come in given pieces, without a server."""
+
+    def __init__(self, client: AsyncORSClient) -> None:
+        core = client._core
+        self._http = core.http
+        self._call = Call("POST", core.servers.all[0], "fault/call", core.headers, core.redactor)
+
+    def reply(self, *pieces: bytes) -> Reply:
+        async def stream() -> AsyncIterator[bytes]:
+            for piece in pieces:
+                yield piece
+
+        response = httpx.Response(200, headers={"Content-Type": "text/event-stream"})
+        response.stream = stream()  # type: ignore[assignment]
+        return Reply(self._call, 200, response.headers, response, self._http, 0.0)
 
 
 @pytest.fixture

@@ -2,16 +2,15 @@
 
 import json
 
-import httpx
 import pytest
 
-from ors_gym.client import AsyncEnvironment, AsyncSession
-from ors_gym.client._http import Call, Http, Reply
+from ors_gym.client import AsyncORSClient, AsyncSession
 from ors_gym.client._json import dump, parse
 from ors_gym.client._sse import read_events
 from ors_gym.errors import ToolFailed
 from ors_gym.protocol import text_of
 from ors_gym.testing import Fault, FaultServer
+from tests.client.conftest import Pieces
 
 TEXTS = {
     "line separators": "a\u2028b\u2029c\u0085d\x0be\x0cf\x1cg\x1eh",
@@ -57,25 +56,7 @@ async def test_packets_of_every_size(server: FaultServer, session: AsyncSession,
     assert text_of((await session.call_tool("echo", {"text": text})).blocks) == text
 
 
-class Pieces:
-    """An answer that comes in given pieces."""
-
-    def __init__(self, environment: AsyncEnvironment) -> None:
-        self.http: Http = environment._core.http
-        core = environment._core
-        self.call = Call("POST", core.servers.all[0], "fault/call", core.headers, core.redactor)
-
-    def reply(self, *pieces: bytes) -> Reply:
-        async def stream() -> object:
-            for piece in pieces:
-                yield piece
-
-        response = httpx.Response(200, headers={"Content-Type": "text/event-stream"})
-        response.stream = stream()  # type: ignore[assignment]
-        return Reply(self.call, 200, response.headers, response, self.http, 0.0)
-
-
-async def test_a_stream_cut_at_every_position(environment: AsyncEnvironment) -> None:
+async def test_a_stream_cut_at_every_position(client: AsyncORSClient) -> None:
     text = " é漢🎲\u2028 x"
     result = json.dumps({"ok": True, "output": {"blocks": [{"type": "text", "text": text}]}}, ensure_ascii=False)
     halves = [result[:50], result[50:]]
@@ -83,7 +64,7 @@ async def test_a_stream_cut_at_every_position(environment: AsyncEnvironment) -> 
         f"\ufeff: hello\r\nevent: task_id\r\ndata: t1\r\n\r\nevent:chunk\rdata:{' ' if halves[0][0] == ' ' else ''}{halves[0]}\r\r"
         f"event: end\ndata: {halves[1]}\nid\nretry: 5\n\n"
     ).encode()
-    pieces = Pieces(environment)
+    pieces = Pieces(client)
     for cut in range(len(whole) + 1):
         ids: list[str] = []
         outcome = await read_events(pieces.reply(whole[:cut], whole[cut:]), ids.append)
