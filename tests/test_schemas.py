@@ -57,6 +57,7 @@ SAMPLEABLE: dict[str, Any] = {
     },
     "small number": {"type": "number", "exclusiveMinimum": 0, "exclusiveMaximum": 1e-9},
     "huge number": {"type": "number", "minimum": -1e308, "maximum": 1e308},
+    "a number beyond all floats": {"type": "number", "minimum": 10**400},
     "multiple": {"type": "integer", "multipleOf": 7, "minimum": 1, "maximum": 20},
     "decimal multiple": {"type": "number", "multipleOf": 0.25, "minimum": 0, "exclusiveMaximum": 1},
     "array": {"type": "array", "items": {"enum": [1, 2, 3]}, "minItems": 3, "maxItems": 5},
@@ -275,7 +276,7 @@ class TestValidate:
     def test_shortens_what_it_says_of_large_values(self):
         assert len(validate({"type": "integer"}, "x" * 100_000)[0]) < 400
 
-    @pytest.mark.parametrize("value", ["\ud800", 10**5000, [10**5000] * 2])
+    @pytest.mark.parametrize("value", ["\ud800", 10**5000, [10**5000] * 2], ids=["surrogate", "integer", "integers"])
     @pytest.mark.parametrize("schema", [{"pattern": "a", "multipleOf": 0.3}, {"type": "null"}, {"uniqueItems": True}])
     def test_of_a_value_that_no_json_has_raises_nothing_else(self, schema, value):
         try:

@@ -1,5 +1,6 @@
 """The numbers that a flat schema allows: bounds and step, exactly."""
 
+import sys
 from collections.abc import Mapping
 from fractions import Fraction
 from typing import Any
@@ -24,7 +25,12 @@ def step_of(flat: Mapping[str, Any], *, whole: bool) -> Fraction | None:
 
 def plain(number: Fraction) -> int | float:
     """The number as JSON has it: an int where it is whole, else the nearest float."""
-    return int(number) if number.denominator == 1 else float(number)
+    return int(number) if number.denominator == 1 else nearest(number)
+
+
+def nearest(number: Fraction) -> int | float:
+    """The nearest float; beyond all floats, the nearest int."""
+    return float(number) if abs(number) <= sys.float_info.max else round(number)
 
 
 def _is_number(value: Any) -> bool:

@@ -14,7 +14,7 @@ import numpy as np
 
 from ors_gym.schemas._heights import Heights
 from ors_gym.schemas._merging import merged
-from ors_gym.schemas._numbers import bounds, plain, step_of
+from ors_gym.schemas._numbers import bounds, nearest, plain, step_of
 from ors_gym.schemas._strings import MAX_STRING, draw_format, draw_matching, draw_text, draw_word
 from ors_gym.schemas._validation import SafeValidator, Schema, SchemaError, canonical, is_checkable, matches
 
@@ -291,7 +291,7 @@ class _Draw:
         assert high is not None
         exact = low + (high - low) * Fraction(int(self.rng.integers(2**53 + 1)), 2**53)
         rounded = Fraction(round(float(exact), 3)) if abs(exact) < 1e12 else exact
-        return float(rounded if low < rounded < high else exact)
+        return nearest(rounded if low < rounded < high else exact)
 
     def _multiple(self, low: Fraction | None, high: Fraction | None, step: Fraction) -> int | float:
         """A multiple of `step` between the bounds, or near the one bound that there is."""

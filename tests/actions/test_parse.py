@@ -163,7 +163,6 @@ class TestText:
         ({"name": "add", "input": {"n": float("nan")}}, "nan is no JSON number"),
         ({"name": "add", "input": {"n": np.inf}}, "inf is no JSON number"),
         ({"name": "add", "input": {1: 2}}, "key 1"),
-        ({"name": "add", "input": {"n": 10**5000}}, "an integer of more than"),
         ({"name": "add", "input": {"n": {1, 2}}}, "set"),
         ({"name": "add", "input": {"n": b"1"}}, "bytes"),
         ({"name": "add", "input": {"n": 1}, "arguments": {"n": 2}}, "input and arguments"),
@@ -188,11 +187,16 @@ class TestText:
         ('<tool_call>{"name": "look"}</tool_call>' * (MAX_CALLS + 1), "129 tool calls"),
         ({"name": "add", "input": {"n": ["x" * 600_000] * 2}}, "more than 1,000,000"),
     ],
-    ids=lambda value: str(value)[:40].encode("ascii", "replace").decode(),
+    ids=lambda value: ascii(value)[:40],
 )
 def test_what_is_no_action_is_refused_with_its_reason(action, reason):
     with pytest.raises(InvalidAction, match=reason):
         parse(action, tools=TOOLS)
+
+
+def test_an_integer_that_cannot_be_written_is_refused():
+    with pytest.raises(InvalidAction, match="an integer of more than"):
+        parse({"name": "add", "input": {"n": 10**5000}})
 
 
 def test_an_input_that_holds_itself_is_refused():
