@@ -16,7 +16,8 @@ Three kinds of trouble stay apart from where they arise to the trainer that read
     │   ├── ServerError           a 5xx or 429 that retries did not cure
     │   ├── SessionLost           the server no longer knows the session
     │   ├── ResultLost            a tool call ran, or may have run, and its result is gone; it is not sent again
-    │   └── ProtocolError         an answer that breaks the standard, or a limit on size
+    │   ├── ProtocolError         an answer that breaks the standard, or a limit on size
+    │   └── ServerDown            nothing but lost episodes, for longer than a training may wait
     ├── RequestRejected           a 4xx about the caller's own request: unknown environment, split, index
     │   └── NotFound              a 404 of that kind
     ├── SessionClosed             a closed session, environment or client was used
@@ -116,6 +117,10 @@ class ResultLost(InfrastructureError):
 
 class ProtocolError(InfrastructureError):
     """An answer that breaks the standard: not JSON, wrong types, a broken event stream, or one over a limit on size."""
+
+
+class ServerDown(InfrastructureError):
+    """Every episode of several training steps in a row was lost, and no session could be had for longer than may be waited."""
 
 
 class RequestRejected(ORSError):

@@ -3,6 +3,7 @@
 import typer
 
 from ors_gym.cli.check import check
+from ors_gym.cli.demo import demo
 from ors_gym.cli.eval import eval_
 from ors_gym.cli.info import info
 from ors_gym.cli.play import play
@@ -16,6 +17,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
+app.command()(demo)
 app.command()(info)
 app.command("eval")(eval_)
 app.command()(play)
