@@ -82,7 +82,7 @@ class _Work(Future[T]):
     def _cancel_task(self) -> None:
         if self._task is not None:
             self._task.cancel()
-        else:  # Ctrl-C came before it was started
+        elif not self.done():  # Ctrl-C came before it was started
             self._coroutine.close()
             self.set_exception(asyncio.CancelledError())
 
