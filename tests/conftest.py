@@ -7,6 +7,10 @@ import pytest
 from tests.servers.sdk_server import SDKServer
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--soak-seconds", type=float, default=60.0, help="how long the soak test runs")
+
+
 @pytest.fixture(scope="session")
 def ors_server() -> Iterator[SDKServer]:
     """The tests' environments on the reference SDK."""
