@@ -125,6 +125,4 @@ def _mean(numbers: Sequence[float]) -> float:
 
 
 def _ending(episode: Episode) -> str:
-    if episode.error:
-        return f"{episode.error_kind}: {episode.error[:200]}"
-    return "finished" if episode.terminated else "truncated" if episode.truncated else "running"
+    return f"{episode.outcome}: {episode.error[:200]}" if episode.error else episode.outcome

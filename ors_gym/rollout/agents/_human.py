@@ -3,6 +3,8 @@
 import asyncio
 import json
 from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from threading import Thread
 from typing import Any
 
 from rich.console import Console
@@ -32,7 +34,9 @@ class HumanAgent:
     async def act(self, conversation: Conversation) -> ToolCall | None:
         """The call that the person chose, or None at the end of input."""
         async with self._turn:
-            return await asyncio.to_thread(self._answer, conversation)
+            answer: Future[ToolCall | None] = Future()
+            Thread(target=self._answer, args=(conversation, answer), daemon=True).start()
+            return await asyncio.wrap_future(answer)
 
     def choose(self, tools: Sequence[ToolSpec]) -> ToolCall | None:
         """Ask for a call of one of the tools; None at the end of input."""
@@ -42,9 +46,14 @@ class HumanAgent:
         except EOFError:
             return None
 
-    def _answer(self, conversation: Conversation) -> ToolCall | None:
-        self._show(str(conversation.observation))
-        return self.choose(conversation.tools)
+    def _answer(self, conversation: Conversation, answer: "Future[ToolCall | None]") -> None:
+        """Ask in a thread that nobody waits for: after Ctrl-C it may still sit in `input`."""
+        answer.set_running_or_notify_cancel()
+        try:
+            self._show(str(conversation.observation))
+            answer.set_result(self.choose(conversation.tools))
+        except BaseException as error:
+            answer.set_exception(error)
 
     def _tool(self, tools: Sequence[ToolSpec]) -> ToolSpec:
         for number, tool in enumerate(tools, 1):
