@@ -1,20 +1,20 @@
 """`evaluate`: an agent on a split, k episodes a task, kept as they end and resumed where they stopped."""
 
 import asyncio
-import dataclasses
 import hashlib
 import json
 import os
 import re
 import time
-from collections.abc import Sequence
-from contextlib import ExitStack
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Unpack
 
 from ors_gym._version import __version__
 from ors_gym.episode import Episode
-from ors_gym.records import RecordWriter
+from ors_gym.records import Record, RecordWriter
 from ors_gym.rewards import RewardReduction, reduce
 from ors_gym.rollout import _run_folder as run_folder
 from ors_gym.rollout._tasks import Environments, Target, Tasks
@@ -105,46 +105,28 @@ async def evaluate(
         config = {
             "agent": agent_name or name_of(plan.agent),
             "env_name": discovery.env_name,
-            "splits": sorted({ref.split or "" for ref in refs}),
-            "num_tasks": len(refs),
-            "tasks": _digest(refs),
+            **_identity(refs, plan.options),
             "k": k,
             "by": by,
             "success": success,
             "reward": reward if isinstance(reward, str) else name_of(reward),
-            "options": {name: value for name, value in plan.options.items() if name in _SHAPING},
             "target": environments.client.base_url,
             "ors_gym": __version__,
         }
-        outcomes: dict[tuple[int, int], Outcome] = {}
-        with ExitStack() as stack:
-            writer: RecordWriter | None = None
-            if out is not None:
-                for record in run_folder.begin(Path(out), config, resume=resume):
-                    outcome = Outcome.of(record, record.reward, by)
-                    outcomes[outcome.group, outcome.rollout] = outcome
-                writer = stack.enter_context(RecordWriter(out, reward=reward_once, redactor=_redactor(plan)))
+        with _kept(out, config, resume, reward_once, on_episode, _redactor(plan)) as kept:
             all_jobs = [EpisodeJob(ref, group, rollout) for group, ref in enumerate(refs) for rollout in range(k)]
-            jobs = [job for job in all_jobs if (job.group, job.rollout) not in outcomes]
+            jobs = [job for job in all_jobs if (job.group, job.rollout) not in kept.outcomes]
             if by is not None:
                 jobs = await _with_values(jobs, by, environments, max_concurrency)
             tally = Tally(len(all_jobs))
-            for outcome in outcomes.values():
+            for outcome in kept.outcomes.values():
                 tally.add(outcome.reward)
-
-            async def keep(episode: Episode) -> None:
-                outcome = Outcome.of(episode, reduce(episode, reward_once), by)
-                outcomes[outcome.group, outcome.rollout] = outcome
-                if writer is not None:
-                    writer.write(episode)
-                await tell(on_episode, episode)
-
             await run_jobs(
-                plan, jobs, environments, tally, reward=reward_once, on_episode=keep, progress=progress, executor=executor
+                plan, jobs, environments, tally, reward=reward_once, on_episode=kept.keep, progress=progress, executor=executor
             )
     results = Results(
         config,
-        [outcomes[key] for key in sorted(outcomes)],
+        [kept.outcomes[key] for key in sorted(kept.outcomes)],
         seconds=time.monotonic() - started,
         num_resumed=len(all_jobs) - len(jobs),
         name="" if out is None else Path(out).name,
@@ -152,6 +134,49 @@ async def evaluate(
     if out is not None:
         run_folder.replace(Path(out) / run_folder.RESULTS_FILE, json.dumps(results.to_dict(), indent=2) + "\n")
     return results
+
+
+@dataclass
+class _Kept:
+    """The outcomes so far, by group and rollout, and where the episodes are written, if anywhere."""
+
+    by: str | None
+    reward: RewardReduction
+    on_episode: OnEpisode | None
+    writer: RecordWriter | None = None
+    outcomes: dict[tuple[int, int], Outcome] = field(default_factory=dict)
+
+    def add(self, episode: Episode | Record, reward: float | None) -> None:
+        """Note the outcome of an episode."""
+        outcome = Outcome.of(episode, reward, self.by)
+        self.outcomes[outcome.group, outcome.rollout] = outcome
+
+    async def keep(self, episode: Episode) -> None:
+        """Note an episode that has ended, write it, and tell the caller."""
+        self.add(episode, reduce(episode, self.reward))
+        if self.writer is not None:
+            self.writer.write(episode)
+        await tell(self.on_episode, episode)
+
+
+@contextmanager
+def _kept(
+    out: str | os.PathLike[str] | None,
+    config: Mapping[str, Any],
+    resume: bool,
+    reward: RewardReduction,
+    on_episode: OnEpisode | None,
+    redactor: Redactor,
+) -> Iterator[_Kept]:
+    """What is kept of a run, begun or resumed in its folder."""
+    kept = _Kept(config["by"], reward, on_episode)
+    if out is None:
+        yield kept
+        return
+    for record in run_folder.begin(Path(out), config, resume=resume):
+        kept.add(record, record.reward)
+    with RecordWriter(out, reward=reward, redactor=redactor) as kept.writer:
+        yield kept
 
 
 _SHAPING = (
@@ -167,14 +192,18 @@ _SHAPING = (
 
 
 _SENSITIVE_HEADER = re.compile(r"auth|cookie|key|secret|token", re.I)
+_ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+")
 
 
 def name_of(thing: object) -> str:
-    """What to call an agent or a function, the same in every process: its repr, or its class where that shows an address."""
-    name = getattr(thing, "__qualname__", None)
-    if name is not None:
-        return f"{getattr(thing, '__module__', '')}:{name}"
-    return repr(thing) if type(thing).__repr__ is not object.__repr__ else f"{type(thing).__module__}:{type(thing).__qualname__}"
+    """What to call an agent or a function, the same in every process.
+
+    >>> name_of(name_of), name_of(object())
+    ('ors_gym.rollout.evaluation:name_of', '<object object>')
+    """
+    if hasattr(thing, "__qualname__"):
+        return f"{thing.__module__}:{thing.__qualname__}"
+    return _ADDRESS.sub("", repr(thing))
 
 
 def _tasks(target: Target | Tasks, **choice: Any) -> Tasks:
@@ -186,10 +215,15 @@ def _tasks(target: Target | Tasks, **choice: Any) -> Tasks:
     return target
 
 
-def _digest(refs: Sequence[TaskRef]) -> str:
-    """A hash of the tasks and their order."""
+def _identity(refs: Sequence[TaskRef], options: EnvOptions) -> dict[str, Any]:
+    """What makes a run the same one, of its tasks and its environment's options."""
     keys = json.dumps([(ref.env_name, ref.key) for ref in refs])
-    return hashlib.sha256(keys.encode()).hexdigest()
+    return {
+        "splits": sorted({ref.split or "" for ref in refs}),
+        "num_tasks": len(refs),
+        "tasks": hashlib.sha256(keys.encode()).hexdigest(),
+        "options": {name: value for name, value in options.items() if name in _SHAPING},
+    }
 
 
 def _redactor(plan: RolloutPlan) -> Redactor:
@@ -212,6 +246,4 @@ async def _with_values(jobs: Sequence[EpisodeJob], by: str, environments: Enviro
 
     refs = list({job.task: None for job in jobs})
     values = dict(zip(refs, await asyncio.gather(*map(value_of, refs)), strict=True))
-    return [
-        job if values[job.task] is None else dataclasses.replace(job, metadata={"task": {by: values[job.task]}}) for job in jobs
-    ]
+    return [job if values[job.task] is None else replace(job, metadata={"task": {by: values[job.task]}}) for job in jobs]
