@@ -98,7 +98,10 @@ def eval_(
     else:
         console.print(results)
         there = f", {results.num_resumed:,} of them there already" if results.num_resumed else ""
-        console.print(Text(f"{len(results.outcomes):,} episodes in {folder}{there}"), soft_wrap=True)
+        from ors_gym.rollout.progress import duration
+
+        took = duration(results.seconds or 0.0)
+        console.print(Text(f"{len(results.outcomes):,} episodes in {folder}{there}; this took {took}"), soft_wrap=True)
     if results.overall.num_scored == 0:
         errors.print("error: no episode was scored", style="bold red")
         raise typer.Exit(1)

@@ -4,9 +4,11 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from rich.console import Console
+from rich.console import Console, Group, RenderableType
+from rich.live import Live
 from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn
 from rich.progress import Progress as RichProgress
+from rich.text import Text
 
 
 @dataclass(frozen=True)
@@ -95,32 +97,33 @@ class Tally:
 
 
 class ProgressLine:
-    """A live line: done, running, failed, mean reward so far, episodes a second, time left. Draws in terminals and notebooks.
+    """A live bar, and below it: running, failed, mean reward so far, episodes a second, time left.
+
+    It draws in terminals and in notebooks.
 
     Args:
         console: Where to draw; by default the standard output.
     """
 
     def __init__(self, console: Console | None = None) -> None:
-        self._bar = RichProgress(
-            TextColumn("episodes"),
-            BarColumn(),
-            MofNCompleteColumn(),
-            TextColumn("{task.fields[shown]}"),
-            TimeElapsedColumn(),
-            console=console,
-        )
-        self._task = self._bar.add_task("episodes", total=None, shown="")
+        self._bar = RichProgress(TextColumn("episodes"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+        self._task = self._bar.add_task("episodes", total=None)
+        self._words = ""
+        self._live = Live(console=console, get_renderable=self._shown, refresh_per_second=4)
 
     def __call__(self, progress: Progress) -> None:
-        self._bar.update(self._task, total=progress.total, completed=progress.done, shown=describe(progress))
+        self._words = describe(progress)
+        self._bar.update(self._task, total=progress.total, completed=progress.done)
+
+    def _shown(self) -> RenderableType:
+        return Group(self._bar, Text(self._words))
 
     def __enter__(self) -> "ProgressLine":
-        self._bar.start()
+        self._live.start()
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._bar.stop()
+        self._live.stop()
 
 
 def describe(progress: Progress) -> str:
