@@ -14,12 +14,11 @@ import gymnasium as gym
 from gymnasium.vector import AutoresetMode
 
 from ors_gym.env._info import failure_of
-from ors_gym.errors import RequestRejected, SessionClosed, TimeoutExceeded
+from ors_gym.errors import EnvironmentFailure, InfrastructureError, RequestRejected, SessionClosed, TimeoutExceeded
 
 logger = logging.getLogger("ors_gym.env")
 
-MISUSE = (gym.error.Error, RequestRejected, SessionClosed)
-"""Failures that are the caller's: they are raised, whatever `on_error` says."""
+_MISUSE = (gym.error.Error, RequestRejected, SessionClosed)
 
 
 class AsyncEnv(Protocol):
@@ -76,6 +75,7 @@ class Transition:
         observation, reward, terminated, truncated, info: As Gymnasium has them.
         final: Where it was reset in the same step: the last observation and info of the episode that ended.
         error: What failed, if anything did.
+        misuse: Whether that is the caller's mistake: it is then raised, whatever `on_error` says.
     """
 
     observation: Any
@@ -84,7 +84,8 @@ class Transition:
     truncated: bool = False
     info: Mapping[str, Any] | None = None
     final: tuple[Any, Mapping[str, Any] | None] | None = None
-    error: Exception | None = None
+    error: BaseException | None = None
+    misuse: bool = False
 
 
 class Slot:
@@ -115,6 +116,7 @@ class Slot:
         self.env = env
         self.done = False
         self._run = run
+        self._inner = getattr(env, "unwrapped", env)
         self._mode = autoreset_mode
         self._empty = empty
         self._limit = limit or nullcontext()
@@ -128,8 +130,9 @@ class Slot:
             async with self._limit:
                 observation, info = await self._run.reset(seed=seed, options=options)
         except Exception as error:
-            self._failed_reset = self._failure(error, "reset")
-            return self._failed_reset
+            failed = self._failure(error, "reset")
+            self._failed_reset = None if failed.misuse else failed
+            return failed
         return Transition(observation, info=info)
 
     async def step(self, action: Any) -> Transition:
@@ -149,6 +152,7 @@ class Slot:
             fresh.info,
             (ended.observation, ended.info),
             ended.error or fresh.error,
+            ended.misuse or fresh.misuse,
         )
 
     async def close(self) -> None:
@@ -161,7 +165,9 @@ class Slot:
             return Transition(failed.observation, truncated=True, info=failed.info)
         try:
             async with self._limit:
-                return Transition(*await self._timed_step(action))
+                observation, reward, terminated, truncated, info = await self._timed_step(action)
+            failure = getattr(self._inner, "failure", None) if truncated else None
+            return Transition(observation, reward, terminated, truncated, info, error=failure)
         except Exception as error:
             return self._failure(error, "step", truncated=True)
         except BaseException:
@@ -182,11 +188,11 @@ class Slot:
 
     def _failure(self, error: Exception, where: str, *, truncated: bool = False) -> Transition:
         what, kind = failure_of(error)
-        if not isinstance(error, MISUSE):
+        info: Mapping[str, Any] = {"unscored": True, "error": what, "error_kind": kind}
+        misuse = isinstance(error, _MISUSE)
+        if hasattr(self._inner, "failure_info"):  # one of ours: whatever else it raises is about its arguments
+            info = self._inner.failure_info(error)
+            misuse = not isinstance(error, (EnvironmentFailure, InfrastructureError))
+        if not misuse:
             logger.warning("sub-environment %d failed in %s: %s", self.number, where, what, exc_info=error)
-        inner = getattr(self.env, "unwrapped", self.env)
-        if hasattr(inner, "failure_info"):
-            info = inner.failure_info(error)
-        else:
-            info = {"unscored": True, "error": what, "error_kind": kind}
-        return Transition(self._empty(), truncated=truncated and not isinstance(error, MISUSE), info=info, error=error)
+        return Transition(self._empty(), truncated=truncated and not misuse, info=info, error=error, misuse=misuse)

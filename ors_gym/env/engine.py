@@ -78,6 +78,7 @@ class AsyncORSEnv:
 
     Attributes:
         episode: The ledger of the current or the last episode; None before the first.
+        failure: What ended that episode unscored, as the exception that it was; None where nothing did.
 
     Raises:
         ValueError: An unknown split, format, `text_tool` or render mode, or a number out of its range.
@@ -143,6 +144,7 @@ class AsyncORSEnv:
         self.render_mode = render_mode
         self.max_steps = max_steps
         self.episode: Episode | None = None
+        self.failure: BaseException | None = None
         self._tasks = self.shared.tasks
         self._group = group
         self._secrets = secrets
@@ -204,6 +206,7 @@ class AsyncORSEnv:
             self._seed = seed
             self._drawn.clear()
         await self._leave()
+        self.failure = None
         task = await self._next_task(options)
         secrets = options.get("secrets", self._secrets)
         opened = await self._open(task, secrets, started_at)
@@ -247,8 +250,7 @@ class AsyncORSEnv:
         try:
             await self._act(action, episode, session)
         except BaseException as error:
-            episode.truncated = True
-            episode.error, episode.error_kind = failure_of(error)
+            self._fail(error, episode)
             await self._end(episode)
             raise
         steps = episode.steps[before:]
@@ -324,16 +326,8 @@ class AsyncORSEnv:
             except (EnvironmentFailure, InfrastructureError) as error:
                 if retries_left:
                     continue
-                what, kind = failure_of(error)
-                self.episode = Episode(
-                    task,
-                    self.discovery.env_name,
-                    truncated=True,
-                    error=what,
-                    error_kind=kind,
-                    started_at=started_at,
-                    ended_at=time.time(),
-                )
+                self.episode = Episode(task, self.discovery.env_name, started_at=started_at, ended_at=time.time())
+                self._fail(error, self.episode)
                 raise
         raise AssertionError("unreachable: the last attempt returns or raises")
 
@@ -384,8 +378,14 @@ class AsyncORSEnv:
         what, kind = failure_of(error)
         if isinstance(error, ToolFailed) and self._on_tool_error == "observe":
             return {"blocks": (TextBlock(text=f"Error: {error.detail or what}"),), "error": what, "error_kind": kind}
-        episode.truncated, episode.error, episode.error_kind = True, what, kind
+        self._fail(error, episode)
         return {"error": what, "error_kind": kind}
+
+    def _fail(self, error: BaseException, episode: Episode) -> None:
+        """Ends an episode unscored."""
+        self.failure = error
+        episode.truncated = True
+        episode.error, episode.error_kind = failure_of(error)
 
     async def _leave(self) -> None:
         """Ends the current episode, where one still runs."""

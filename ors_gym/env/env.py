@@ -107,6 +107,11 @@ class ORSEnv(gym.Env[Any, Any]):
         return self._connection.discovery
 
     @property
+    def failure(self) -> BaseException | None:
+        """What ended that episode unscored, as the exception that it was; None where nothing did."""
+        return self._engine.failure
+
+    @property
     def tools(self) -> tuple[ToolSpec, ...]:
         """The tools of the current task; before the first reset, those that every task has."""
         return self._engine.tools

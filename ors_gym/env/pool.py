@@ -22,7 +22,7 @@ from ors_gym.client import AsyncORSClient, ORSClient, Retry, Timeout
 from ors_gym.env._batch import batch_infos, with_final
 from ors_gym.env._connection import EngineOptions, client_options
 from ors_gym.env._fleet import Fleet, Seeds
-from ors_gym.env._slot import MISUSE, Slot, Transition
+from ors_gym.env._slot import Slot, Transition
 from ors_gym.env.vector import SubEnvironmentEnded
 from ors_gym.episode import Episode
 from ors_gym.portal import portal
@@ -329,7 +329,7 @@ class ORSEnvPool:
                 return waiter
             count = len(self._ready) if max_size is None else min(max_size, len(self._ready))
             for n in range(count):  # misuse is raised by itself, and costs no other result
-                if isinstance(self._ready[n][1].error, MISUSE):
+                if self._ready[n][1].misuse:
                     count = max(n, 1)
                     break
             taken = [self._ready.popleft() for _ in range(count)]
@@ -353,7 +353,7 @@ class ORSEnvPool:
 
     def _batch(self, taken: list[tuple[int, Transition]]) -> PoolBatch:
         transitions = [transition for _, transition in taken]
-        if isinstance(error := transitions[0].error, MISUSE):
+        if transitions[0].misuse and (error := transitions[0].error) is not None:
             error.add_note(f"in environment {taken[0][0]} of {self.num_envs}")
             raise error
         space = self.single_observation_space

@@ -18,7 +18,7 @@ from gymnasium.wrappers.utils import create_zero_array
 from numpy.typing import NDArray
 
 from ors_gym.env._batch import batch_infos, with_final
-from ors_gym.env._slot import MISUSE, Slot, Threaded, Transition, is_async
+from ors_gym.env._slot import Slot, Threaded, Transition, is_async
 from ors_gym.env._vector_arguments import ObservationMode, action_spaces, each_action, observation_spaces, reset_mask
 from ors_gym.portal import portal
 
@@ -397,7 +397,7 @@ class AsyncioVectorEnv(VectorEnv[Any, Any, NDArray[Any]]):
     def _raise_failure(self, numbers: list[int], transitions: list[Transition]) -> None:
         for number, transition in zip(numbers, transitions, strict=True):
             error = transition.error
-            if error is not None and (self.on_error == "raise" or isinstance(error, MISUSE)):
+            if error is not None and (transition.misuse or self.on_error == "raise"):
                 error.add_note(f"in sub-environment {number} of {self.num_envs}")
                 raise error
 

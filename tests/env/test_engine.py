@@ -159,7 +159,7 @@ async def test_a_tool_that_raises_can_be_an_observation_instead(open_engine: Any
     assert not env.episode.unscored
 
 
-async def test_a_lost_session_truncates_the_episode_unscored(open_engine: Any, fault_server: FaultServer) -> None:
+async def test_a_lost_session_truncates_the_episode_unscored(fault_server: FaultServer, open_engine: Any) -> None:
     env = await open_engine(fault_server)
     await env.reset()
     fault_server.forget_sessions()
@@ -168,7 +168,7 @@ async def test_a_lost_session_truncates_the_episode_unscored(open_engine: Any, f
     assert (info["error_kind"], info["unscored"]) == ("infrastructure", True)
 
 
-async def test_a_tool_call_that_takes_too_long_truncates_the_episode_unscored(open_engine: Any, fault_server: FaultServer) -> None:
+async def test_a_tool_call_that_takes_too_long_truncates_the_episode_unscored(fault_server: FaultServer, open_engine: Any) -> None:
     env = await open_engine(fault_server, timeout=Timeout(tool_call=0.2))
     await env.reset()
     _, _, terminated, truncated, info = await env.step({"name": "slow", "input": {"seconds": 60}})
@@ -229,7 +229,7 @@ async def test_a_reset_closes_the_session_before(open_engine: Any, real_server: 
 
 
 async def test_a_step_that_is_cancelled_closes_the_session_and_leaves_the_episode_unscored(
-    open_engine: Any, fault_server: FaultServer
+    fault_server: FaultServer, open_engine: Any
 ) -> None:
     env = await open_engine(fault_server)
     await env.reset()
@@ -245,7 +245,7 @@ async def test_a_step_that_is_cancelled_closes_the_session_and_leaves_the_episod
         await env.step(RIGHT)
 
 
-async def test_a_reset_that_is_cancelled_leaves_no_session(open_engine: Any, fault_server: FaultServer) -> None:
+async def test_a_reset_that_is_cancelled_leaves_no_session(fault_server: FaultServer, open_engine: Any) -> None:
     env = await open_engine(fault_server)
     fault_server.script("prompt", Fault(delay=60))
     reset = asyncio.create_task(env.reset())
@@ -256,7 +256,7 @@ async def test_a_reset_that_is_cancelled_leaves_no_session(open_engine: Any, fau
     assert fault_server.sessions == set()
 
 
-async def test_a_reset_that_fails_is_tried_again_in_fresh_sessions(open_engine: Any, fault_server: FaultServer) -> None:
+async def test_a_reset_that_fails_is_tried_again_in_fresh_sessions(fault_server: FaultServer, open_engine: Any) -> None:
     env = await open_engine(fault_server)
     fault_server.script("prompt", Fault(status=500), Fault(status=500))
     observation, _ = await env.reset()
@@ -276,7 +276,7 @@ async def test_a_reset_that_keeps_failing_raises_and_leaves_an_unscored_episode(
     assert (await env.reset(options={"index": 0}))[0] == "It works."
 
 
-async def test_a_mistaken_request_is_not_tried_again(open_engine: Any, fault_server: FaultServer) -> None:
+async def test_a_mistaken_request_is_not_tried_again(fault_server: FaultServer, open_engine: Any) -> None:
     env = await open_engine(fault_server)
     fault_server.script("create", Fault(status=400, body=b'{"detail": "no such index"}'))
     with pytest.raises(RequestRejected):
@@ -284,7 +284,7 @@ async def test_a_mistaken_request_is_not_tried_again(open_engine: Any, fault_ser
     assert len(fault_server.received("create")) == 1
 
 
-async def test_a_server_that_is_gone_fails_the_reset(open_engine: Any, fault_server: FaultServer) -> None:
+async def test_a_server_that_is_gone_fails_the_reset(fault_server: FaultServer, open_engine: Any) -> None:
     from ors_gym.client import Retry
 
     env = await open_engine(fault_server, client={"retry": Retry(attempts=1)}, reset_retries=0)
@@ -527,7 +527,7 @@ async def test_it_makes_no_request_until_the_first_reset(fault_server: FaultServ
 # Sessions ahead
 
 
-async def test_with_prefetch_the_next_session_is_open_before_the_next_reset(open_engine: Any, fault_server: FaultServer) -> None:
+async def test_with_prefetch_the_next_session_is_open_before_the_next_reset(fault_server: FaultServer, open_engine: Any) -> None:
     env = await open_engine(fault_server, prefetch=True)
     first = (await env.reset(seed=3))[1]["task"]
     await asyncio.to_thread(fault_server.wait_for, "prompt", 2)
@@ -539,7 +539,7 @@ async def test_with_prefetch_the_next_session_is_open_before_the_next_reset(open
     assert [(await without.reset(seed=3))[1]["task"], (await without.reset())[1]["task"]] == [first, second]
 
 
-async def test_a_session_ahead_that_is_not_wanted_is_closed(open_engine: Any, fault_server: FaultServer) -> None:
+async def test_a_session_ahead_that_is_not_wanted_is_closed(fault_server: FaultServer, open_engine: Any) -> None:
     env = await open_engine(fault_server, prefetch=True)
     await env.reset(seed=3)
     await asyncio.to_thread(fault_server.wait_for, "prompt", 2)
@@ -547,7 +547,7 @@ async def test_a_session_ahead_that_is_not_wanted_is_closed(open_engine: Any, fa
     assert fault_server.sessions == {env.episode.session_id}
 
 
-async def test_a_session_ahead_that_failed_is_opened_anew(open_engine: Any, fault_server: FaultServer) -> None:
+async def test_a_session_ahead_that_failed_is_opened_anew(fault_server: FaultServer, open_engine: Any) -> None:
     env = await open_engine(fault_server, prefetch=True)
     fault_server.script("prompt", None, Fault(status=500))
     await env.reset(seed=3)

@@ -156,7 +156,7 @@ env
     assert ors_server.live_sessions() == []
 
 
-def test_a_forked_child_leaves_the_parents_episode_alone_and_begins_its_own(open_env: Any, fault_server: FaultServer) -> None:
+def test_a_forked_child_leaves_the_parents_episode_alone_and_begins_its_own(fault_server: FaultServer, open_env: Any) -> None:
     env = open_env(fault_server)
     env.reset()
     parents = set(fault_server.sessions)
@@ -181,7 +181,7 @@ def test_a_forked_child_leaves_the_parents_episode_alone_and_begins_its_own(open
     assert env.step(RIGHT)[1] == 1.0
 
 
-def test_a_forked_child_that_only_exits_deletes_nothing(open_env: Any, fault_server: FaultServer) -> None:
+def test_a_forked_child_that_only_exits_deletes_nothing(fault_server: FaultServer, open_env: Any) -> None:
     env = open_env(fault_server)
     env.reset()
     process_id = os.fork()
