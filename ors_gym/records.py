@@ -18,6 +18,7 @@ import base64
 import binascii
 import hashlib
 import json
+import logging
 import math
 import os
 import re
@@ -36,6 +37,8 @@ from ors_gym.protocol import ImageBlock, JSONObject, Prompt, TextBlock, ToolCall
 from ors_gym.rewards import RewardReduction, reduce
 from ors_gym.secrets import Redactor
 from ors_gym.tasks import TaskRef
+
+logger = logging.getLogger("ors_gym.records")
 
 RECORD_VERSION = 1
 """The version of the schema that this release writes."""
@@ -436,6 +439,8 @@ def jsonable(value: Any, redactor: Redactor | None = None) -> Any:
 
 def _jsonable(value: Any, redact: Callable[[str], str], parents: tuple[int, ...]) -> Any:
     """`parents` are the ids of the containers that `value` is in: a cycle ends where it closes."""
+    if isinstance(value, np.ndarray) and value.ndim == 0:
+        value = value.item()
     match value:
         case None | bool():
             return value
@@ -447,22 +452,37 @@ def _jsonable(value: Any, redact: Callable[[str], str], parents: tuple[int, ...]
             return float(value) if math.isfinite(value) else repr(float(value))
         case np.bool_():
             return bool(value)
-    if id(value) in parents or len(parents) == _MAX_DEPTH:
-        return redact(_repr(value))
+    contents = None if id(value) in parents or len(parents) == _MAX_DEPTH else _contents(value)
     inside = (*parents, id(value))
-    match value:
-        case BaseModel():
-            value = {name: getattr(value, name) for name in type(value).model_fields} | (value.model_extra or {})
-        case np.ndarray():
-            value = value.tolist()
-        case object(__dataclass_fields__=fields) if not isinstance(value, type):
-            value = {name: getattr(value, name) for name in fields}
-    match value:
-        case Mapping():
-            return {redact(str(key)): _jsonable(item, redact, inside) for key, item in value.items()}
-        case list() | tuple() | set() | frozenset():
-            return [_jsonable(item, redact, inside) for item in value]
+    match contents:
+        case dict():
+            return {redact(_key(key)): _jsonable(item, redact, inside) for key, item in contents.items()}
+        case list():
+            return [_jsonable(item, redact, inside) for item in contents]
     return redact(_repr(value))
+
+
+def _contents(value: Any) -> dict[Any, Any] | list[Any] | None:
+    """What a container holds; None if it is none, or does not let itself be read."""
+    try:
+        match value:
+            case BaseModel():
+                return {name: getattr(value, name) for name in type(value).model_fields} | (value.model_extra or {})
+            case np.ndarray():
+                return list(value.tolist())
+            case object(__dataclass_fields__=fields) if not isinstance(value, type):
+                return {name: getattr(value, name) for name in fields}
+            case Mapping():
+                return dict(value.items())
+            case list() | tuple() | set() | frozenset():
+                return list(value)
+    except Exception as error:
+        logger.debug("a %s cannot be read, and is recorded as its repr", type(value).__name__, exc_info=error)
+    return None
+
+
+def _key(key: Any) -> str:
+    return str.__str__(key) if isinstance(key, str) else _repr(key)
 
 
 def _repr(value: Any) -> str:

@@ -5,6 +5,7 @@ import json
 import os
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -180,6 +181,11 @@ class _Unprintable:
         raise RuntimeError("no")
 
 
+class _Unreadable(dict[str, int]):
+    def items(self) -> Any:
+        raise RuntimeError("no")
+
+
 def _cycle() -> list[Any]:
     loop: list[Any] = []
     loop.extend([loop, loop])
@@ -210,6 +216,9 @@ def _deep(levels: int) -> Any:
         (_Message(role="assistant", content=(1, 2)), {"role": "assistant", "content": [1, 2]}),
         (_Action("left", np.zeros(2)), {"name": "left", "weights": [0.0, 0.0]}),
         (_Unprintable(), "<_Unprintable, whose repr raised RuntimeError>"),
+        (_Unreadable(a=1), "{'a': 1}"),
+        ({None: 1, (1, 2): 2}, {"None": 1, "(1, 2)": 2}),
+        (np.array(3), 3),
         (_cycle(), ["[[...], [...]]", "[[...], [...]]"]),
         ([10**5_000], ["<int, whose repr raised ValueError>"]),
     ],
@@ -324,6 +333,13 @@ def test_a_writer_that_is_killed_loses_nothing_that_it_wrote(tmp_path: Path) -> 
     )
     subprocess.run([sys.executable, "-c", program, str(tmp_path)], check=False, timeout=60)
     assert [episode.task.index for episode in load_records(tmp_path)] == [0, 1, 2, 3, 4]
+
+
+def test_threads_share_a_writer(tmp_path: Path) -> None:
+    with RecordWriter(tmp_path) as writer, ThreadPoolExecutor(8) as threads:
+        list(threads.map(lambda index: writer.write(Episode(TaskRef("train", index), prompt=_full_episode().prompt)), range(200)))
+    assert sorted(episode.task.index or 0 for episode in load_records(tmp_path)) == list(range(200))
+    assert len(list((tmp_path / "images").iterdir())) == 1
 
 
 def test_a_closed_writer_says_so(tmp_path: Path) -> None:

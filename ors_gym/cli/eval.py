@@ -1,7 +1,7 @@
 """`ors-gym eval`: an agent's numbers on a server's tasks, and runs side by side."""
 
 import asyncio
-import importlib.util
+import importlib
 import os
 import re
 import shlex
@@ -109,10 +109,10 @@ def eval_(
 
 @contextmanager
 def _usage_errors() -> Iterator[None]:
-    """What a user of the command line can mend is one line too: a folder that is no run's, a variable that is not set."""
+    """What a user can mend is one line too: a folder that is no run's, a variable that is not set, a missing package."""
     try:
         yield
-    except (FileExistsError, FileNotFoundError) as error:
+    except (FileExistsError, FileNotFoundError, ImportError) as error:
         raise ValueError(str(error)) from error
     except KeyError as error:
         raise ValueError(error.args[0]) from error
@@ -155,8 +155,6 @@ def _agent(
         return RandomAgent(seed)
     kind, colon, rest = name.partition(":")
     if kind == "openai" and rest:
-        if importlib.util.find_spec("openai") is None:
-            raise ValueError("an openai: agent needs the extra 'agents': pip install 'ors-gym[agents]'")
         api_key = None if key is None else EnvSecret(key)
         return ChatAgent(rest, base_url=url, api_key=api_key, system_prompt=system_prompt, options=chat_options)
     if not colon or not rest:

@@ -113,7 +113,7 @@ class Summary:
         tool_calls: How often each tool was called.
         error_rates: "environment" and "infrastructure": the share of all episodes.
         errors: The most frequent reasons and how often they came, at most ten.
-        prompt_tokens, completion_tokens: As agents reported them, in all episodes.
+        prompt_tokens, completion_tokens: As agents reported them, in the last attempt of every episode.
         seconds, environment_seconds: Mean of an episode; and of that in tool calls.
     """
 

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Mapping
+from importlib.util import find_spec
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
@@ -36,6 +37,9 @@ class ChatAgent:
         timeout: Seconds for one answer.
         options: More arguments of `chat.completions.create`: `temperature`, `max_tokens`, `tool_choice`, `extra_body` …
 
+    Raises:
+        ImportError: The `openai` package is not installed.
+
     Close it with `await aclose()` or `async with`.
     """
 
@@ -50,6 +54,8 @@ class ChatAgent:
         timeout: float = 600.0,
         options: Mapping[str, Any] | None = None,
     ) -> None:
+        if find_spec("openai") is None:
+            raise ImportError("a ChatAgent needs the extra 'agents': pip install 'ors-gym[agents]'")
         self.model = model
         self.base_url = base_url
         self.system_prompt = system_prompt
@@ -139,7 +145,7 @@ def _messages(conversation: Conversation, system_prompt: str | None) -> list[dic
 def _message(message: Any) -> dict[str, Any]:
     """What of the model's message belongs to the conversation."""
     kept: dict[str, Any] = {"role": "assistant", "content": message.content or ""}
-    reasoning = getattr(message, "reasoning_content", None)
+    reasoning = getattr(message, "reasoning_content", None) or getattr(message, "reasoning", None)
     if reasoning:
         kept["reasoning_content"] = reasoning
     calls = [call for call in message.tool_calls or () if call.type == "function"]
