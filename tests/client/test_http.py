@@ -289,6 +289,40 @@ async def test_cookies_do_not_pile_up(server: FaultServer, connect: Connect) -> 
     assert len(server.requests[-1].headers["cookie"]) < 4000
 
 
+# ── connections ──
+
+
+async def test_an_episode_uses_one_connection(server: FaultServer, connect: Connect) -> None:
+    client = connect(server.base_url)
+    for _ in range(3):
+        await play(client)
+    assert server.connections == 1
+
+
+async def test_256_slow_calls_run_all_at_once(connect: Connect) -> None:
+    running = most = 0
+    everybody = asyncio.Event()
+
+    async def wait(input: dict[str, Any]) -> dict[str, Any]:
+        nonlocal running, most
+        running += 1
+        most = max(most, running)
+        if running == 256:
+            everybody.set()
+        await everybody.wait()
+        return {"blocks": [], "reward": 1.0}
+
+    with FaultServer(tools={"wait": wait}) as server:
+        environment = connect(server.base_url).environment("fault")
+
+        async def episode() -> float | None:
+            async with environment.session(split="train", index=0) as session:
+                return (await session.call_tool("wait")).reward
+
+        assert await asyncio.gather(*(episode() for _ in range(256))) == [1.0] * 256
+    assert most == 256
+
+
 # ── redirects ──
 
 

@@ -48,6 +48,14 @@ async def test_one_ping_that_fails_is_tried_again_and_is_no_reason_to_give_a_ses
         assert (await session.call_tool("echo", {"text": "alive"})).reward == 0.0
 
 
+async def test_many_failed_pings_do_not_kill_a_healthy_session(server: FaultServer, connect: Connect) -> None:
+    environment = connect(server.base_url, keepalive=0.05).environment("fault")
+    async with environment.session(split="train", index=0) as session:
+        server.script("ping", *[Fault(status=500)] * 8)
+        await asyncio.to_thread(server.wait_for, "ping", 9, 20.0)
+        assert (await session.call_tool("echo", {"text": "alive"})).reward == 0.0
+
+
 @pytest.mark.parametrize("status", [404, 410])
 async def test_only_404_and_410_mean_that_the_session_is_gone(server: FaultServer, connect: Connect, status: int) -> None:
     environment = connect(server.base_url, keepalive=0.1).environment("fault")
