@@ -5,7 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint .ci/constraints.txt
 
-.PHONY: help setup demo test test-integrations lint bench clean
+.PHONY: help setup demo test test-integrations lint bench pictures clean
 
 help:  ## What there is to make
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 20
@@ -44,6 +44,9 @@ lint: $(VENV)/.dev  ## ruff, mypy --strict, the layers
 
 bench: $(VENV)/.dev  ## What it costs, beside its peers
 	$(BIN)/python -m tests.benchmarks
+
+pictures: $(VENV)/.dev  ## The README's pictures of the viewer; takes Chromium
+	$(BIN)/python -m tests.pictures
 
 clean:  ## Remove what was built
 	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache

@@ -4,9 +4,8 @@ import re
 import sys
 import webbrowser
 from collections.abc import Sequence
-from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, overload
+from typing import Annotated, Literal, overload
 
 import typer
 from rich.text import Text
@@ -15,21 +14,16 @@ from ors_gym.cli._console import console, one_line_errors, plain
 from ors_gym.episode import Episode
 from ors_gym.errors import RecordError
 from ors_gym.records import Record, read_records, records_file
-
-
-class Reduction(StrEnum):
-    """How an episode's rewards become one."""
-
-    SUM = "sum"
-    LAST = "last"
-    MEAN = "mean"
-    MAX = "max"
+from ors_gym.rewards import RewardReduction
 
 
 def view(
     run: Annotated[Path, typer.Argument(metavar="RUN", help="A run's folder, or its file of episodes.")],
     out: Annotated[Path | None, typer.Option("--out", help="The HTML file; by default view.html beside the records.")] = None,
-    reward: Annotated[Reduction, typer.Option(help="How an episode's rewards become one.")] = Reduction.SUM,
+    reward: Annotated[
+        Literal["recorded", "sum", "last", "mean", "max"],
+        typer.Option(help="How an episode's rewards become one: as the run did it, or so."),
+    ] = "recorded",
     png: Annotated[Path | None, typer.Option("--png", help="Also draw a picture of the page, with Chromium.")] = None,
     show: Annotated[str, typer.Option(help="What the picture shows: list, episode:3, group:2.")] = "list",
     size: Annotated[str, typer.Option(help="The picture's width and height.")] = "1280x800",
@@ -52,7 +46,8 @@ def view(
             raise RecordError(f"there are no records at {records_file(run)}: name a run's folder or its episodes.jsonl") from error
         if not episodes:
             raise RecordError(f"{episodes.path} holds no episode yet")
-        page = write_page(episodes, out or episodes.path.with_name("view.html"), title=_title(run), reward=reward.value)
+        reduction: RewardReduction = episodes.recorded_reward if reward == "recorded" else reward
+        page = write_page(episodes, out or episodes.path.with_name("view.html"), title=_title(run), reward=reduction)
         if png is not None:
             take_picture(page.path, png, size=window, address=address, dark=dark)
     facts = f"{page.num_episodes:,} episodes in {page.num_groups:,} groups, {page.size / 1e6:,.1f} MB"
@@ -81,6 +76,12 @@ class RecordedEpisodes(Sequence[Episode]):
         records = list(read_records(self.path))
         last = {_place(record): number for number, record in enumerate(records)}
         self._records = [record for number, record in enumerate(records) if not record.unscored or last[_place(record)] == number]
+
+        self._rewards = {record.id: record.reward for record in self._records}
+
+    def recorded_reward(self, episode: Episode) -> float | None:
+        """An episode's reward as its run reduced it."""
+        return self._rewards[episode.id]
 
     def __len__(self) -> int:
         return len(self._records)

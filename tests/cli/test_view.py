@@ -417,6 +417,17 @@ def test_view_writes_the_page_beside_the_records(tmp_path: Path) -> None:
     assert (tmp_path / "run" / "view.html").read_bytes().startswith(b"<!doctype html>")
 
 
+def test_rewards_are_those_that_the_run_recorded_unless_asked_otherwise(browser, tmp_path: Path) -> None:
+    steps = [Step({}, ToolCall(name="look", input={}), reward=reward) for reward in (0.25, 0.5)]
+    write_records(tmp_path, [episode(steps=steps)], reward="max")
+    for options, shown in (((), "0.5"), (("--reward", "sum"), "0.75")):
+        assert _run(tmp_path, *options).returncode == 0
+        tab = browser.new_page()
+        tab.goto((tmp_path / "view.html").as_uri())
+        assert tab.inner_text(".figures div:nth-child(1) dd") == shown
+        tab.close()
+
+
 def test_a_file_that_is_being_written_can_be_viewed(tmp_path: Path) -> None:
     file = write_records(tmp_path, [episode(0)])
     with file.open("a") as torn:

@@ -110,7 +110,7 @@ def _index(episodes: Sequence[Episode], groups: Sequence[Sequence[int]], *, titl
         "title": title,
         "version": __version__,
         "environments": _line(", ".join(environments), _NOTE),
-        "reward": reward if isinstance(reward, str) else getattr(reward, "__name__", "reward"),
+        "reward": reward if isinstance(reward, str) else "",
         "groups": entries,
         "episodes": {name: [row[name] for row in rows] for name in rows[0]},
     }

@@ -36,6 +36,9 @@ function blockView(block, images) {
 
 const blocksView = (blocks, images) => blocks.map((block) => blockView(block, images));
 
+// Whether a reason stands in what the policy was told anyway.
+const told = (reason, blocks) => blocks.some((block) => block.text?.includes(reason.text));
+
 function stepView(step, images) {
   const rewarded = step.reward !== null && h("span", { class: step.reward > 0 ? "gain" : step.reward < 0 ? "loss" : "level" }, `reward ${number(step.reward)}`);
   return h("section", { class: `step${step.invalid || step.error ? " troubled" : ""}` },
@@ -43,10 +46,10 @@ function stepView(step, images) {
       h("span", { class: "place" }, step.place),
       step.name === null ? h("span", { class: "aside" }, "no tool call") : h("code", {}, step.name),
       h("span", { class: "gap" }), rewarded,
-      step.finished && h("span", { class: "aside" }, "finished"),
+      step.finished && h("span", { class: "aside ended" }, "finished"),
       h("span", { class: "aside" }, seconds(step.seconds))),
     valueView(step.said),
-    step.invalid && h("div", { class: "note invalid" }, h("b", {}, "Invalid action"), cutText(step.invalid)),
+    step.invalid && h("div", { class: "note invalid" }, h("b", {}, "Invalid action"), told(step.invalid, step.blocks) ? null : cutText(step.invalid)),
     step.error && h("div", { class: "note error" }, h("b", {}, `The ${step.kind || "environment"} failed`), cutText(step.error)),
     step.blocks.length > 0 && h("div", { class: "came" }, blocksView(step.blocks, images)),
     step.metadata && h("details", {}, h("summary", {}, "metadata"), valueView(step.metadata)));

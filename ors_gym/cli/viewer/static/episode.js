@@ -36,7 +36,7 @@ async function episodeView(run, id, neighbours) {
     h("header", { class: "title" },
       h("h1", {}, group.label, h("small", {}, group.env)),
       facts([
-        [`Reward (${run.reward})`, number(episode.reward)],
+        [run.reward ? `Reward (${run.reward})` : "Reward", number(episode.reward)],
         ["Advantage", group.members.length > 1 ? signed(episode.advantage) : null],
         ["Steps", number(episode.steps)],
         ["Time", seconds(episode.seconds)],

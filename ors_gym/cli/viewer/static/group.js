@@ -41,7 +41,7 @@ async function groupView(run, id) {
     h("header", { class: "title" },
       h("h1", {}, group.label, h("small", {}, group.env)),
       facts([
-        [`Mean reward (${run.reward})`, number(mean(rewards))],
+        [run.reward ? `Mean reward (${run.reward})` : "Mean reward", number(mean(rewards))],
         ["Range", rewards.length ? `${number(extent(rewards)[0])} to ${number(extent(rewards)[1])}` : NONE],
         ["Episodes", number(group.members.length)],
         ["Unscored", unscored ? number(unscored) : null],

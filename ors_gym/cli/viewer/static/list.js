@@ -203,6 +203,7 @@ function listView(run) {
     counts);
 
   const element = h("main", { class: "list" }, summary, tools, table, nothing);
+  new ResizeObserver(() => table.style.setProperty("--bar", `${tools.offsetHeight}px`)).observe(tools);
   let scrolled = 0;
   const follow = () => { if (!element.hidden) drawRows(false); };
   window.addEventListener("scroll", follow, { passive: true });
