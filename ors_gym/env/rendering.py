@@ -77,7 +77,7 @@ def rgb_array(episode: Episode | None) -> NDArray[np.uint8]:
     canvas = Image.new("RGB", (width, height), _PAPER)
     draw = ImageDraw.Draw(canvas)
     pieces = [piece for entry in _entries(episode) for piece in _pieces(entry)] if episode else []
-    bottom = height - _MARGIN
+    bottom = min(height - _MARGIN, _HEADER + sum(piece.height for piece in pieces))
     for piece in reversed(pieces):
         bottom -= piece.height
         if bottom < _HEADER:
