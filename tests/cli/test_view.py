@@ -70,7 +70,7 @@ class Viewed:
     """A page that was written, opened, and watched for errors and requests."""
 
     def __init__(self, browser, path: Path, episodes: list[Episode], **options: object) -> None:
-        self.written = write_page(episodes, path, title="a run", **options)
+        self.written = write_page(episodes, path, **{"title": "a run", **options})
         self.tab = browser.new_page(viewport={"width": 1280, "height": 800})
         self.errors: list[str] = []
         self.requests: list[str] = []
@@ -249,7 +249,7 @@ def test_hostile_text_is_text_everywhere(view) -> None:
         TaskRef(task_spec={HOSTILE: HOSTILE}), HOSTILE, HOSTILE, (TextBlock(text=HOSTILE),), (tool,), steps, truncated=True,
         error=HOSTILE, error_kind="environment", metadata={"group": HOSTILE, HOSTILE: HOSTILE}, id=HOSTILE,
     )  # fmt: skip
-    viewed = view(hostile, hostile, episode(1))
+    viewed = view(hostile, hostile, episode(1), title=f"{HOSTILE}\0$index")
     for address in ("#/", "#/group/1", "#/episode/1"):
         viewed.go(address, "main:visible h1, main.list:visible")
         assert viewed.tab.evaluate("window.hurt") is None
@@ -388,7 +388,16 @@ def test_an_address_of_nothing_shows_the_list(view) -> None:
 
 @pytest.mark.parametrize("width", [1280, 800, 390])
 def test_nothing_reaches_over_the_side(view, width: int) -> None:
-    viewed = view(*(episode(index, 0.5, prompt=(TextBlock(text="long" * 400),)) for index in (0, 0, 1)))
+    long = "long" * 400
+    step = Step(long, ToolCall(name=long, input={long: long}), (TextBlock(text=long), image(png(900, 90))), invalid_action=long)
+    changes = {
+        "prompt": (TextBlock(text=long),),
+        "steps": [step],
+        "env_name": long,
+        "split": long,
+        "metadata": {long: long, "note": "x" * 80},
+    }
+    viewed = view(*(episode(index, **changes) for index in (0, 0, 1)), title=long)
     viewed.tab.set_viewport_size({"width": width, "height": 700})
     for address in ("#/", "#/group/1", "#/episode/1"):
         viewed.go(address)
@@ -461,6 +470,14 @@ def test_a_picture_needs_a_browser_and_says_so(tmp_path: Path) -> None:
     result = _run(tmp_path, "--png", tmp_path / "view.png", PATH="", CHROMIUM="")
     assert result.returncode == 1
     assert "apt-get install chromium" in result.stderr
+
+
+def test_a_browser_that_is_not_there_is_named(tmp_path: Path) -> None:
+    write_records(tmp_path, [episode(0)])
+    result = _run(tmp_path, "--png", tmp_path / "view.png", CHROMIUM="/nowhere/chromium")
+    assert result.returncode == 1
+    assert "/nowhere/chromium" in result.stderr
+    assert "Traceback" not in result.stderr
 
 
 def test_a_picture_of_an_episode(browser, tmp_path: Path) -> None:

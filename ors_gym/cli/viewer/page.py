@@ -202,7 +202,8 @@ def _assembled(index: JSONObject, chunks: Sequence[bytes], title: str) -> bytes:
     files = resources.files(__package__).joinpath("static")
     script = f'"use strict";\n(() => {{\n{"".join(files.joinpath(f"{name}.js").read_text("utf-8") for name in _SCRIPTS)}}})();\n'
     style = files.joinpath("viewer.css").read_text("utf-8")
-    page = Template(files.joinpath("page.html").read_text("utf-8")).substitute(
+    before, after = (Template(part) for part in files.joinpath("page.html").read_text("utf-8").split("$chunks"))
+    head = before.substitute(
         policy=(
             f"default-src 'none'; script-src '{_digest(script)}'; style-src '{_digest(style)}'; img-src data:; "
             "base-uri 'none'; form-action 'none'"
@@ -211,11 +212,9 @@ def _assembled(index: JSONObject, chunks: Sequence[bytes], title: str) -> bytes:
         style=style,
         script=script,
         index=to_json(index).replace("<", "\\u003c"),
-        chunks="\0",
     )
-    before, after = page.encode("utf-8", "backslashreplace").split(b"\0")
     packed = (b'<script type="text/plain" id="chunk-%d">%b</script>\n' % numbered for numbered in enumerate(chunks))
-    return b"".join([before, *packed, after])
+    return b"".join([head.encode("utf-8", "backslashreplace"), *packed, after.substitute().encode()])
 
 
 def _digest(source: str) -> str:

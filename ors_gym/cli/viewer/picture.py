@@ -71,6 +71,8 @@ def take_picture(page: Path, png: Path, *, size: tuple[int, int] = (1280, 800), 
             result = subprocess.run(command, capture_output=True, text=True, errors="replace", timeout=_PATIENCE, check=False)
         except subprocess.TimeoutExpired as error:
             raise ORSError(f"{browser} drew nothing within {_PATIENCE:.0f} s") from error
+        except OSError as error:
+            raise ORSError(f"the browser {browser} cannot be started: {error.strerror}") from error
     if not png.is_file():
         raise ORSError(f"{browser} drew nothing; it ended with {result.returncode}: {result.stderr.strip()[-500:]}")
     return png
