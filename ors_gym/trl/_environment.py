@@ -8,7 +8,7 @@ from typing import Any
 
 from ors_gym.episode import Episode
 from ors_gym.portal import portal
-from ors_gym.protocol import JSONObject, ToolSpec
+from ors_gym.protocol import Block, JSONObject, ToolSpec
 from ors_gym.tools import to_openai_chat
 from ors_gym.trl._content import Content, to_content
 from ors_gym.trl._episodes import LiveEpisode
@@ -92,7 +92,7 @@ class RolloutEnvironment:
         self._begun_ahead = False
         assert self._live is not None
         episode = portal().call(self._live.opened)
-        return to_content(episode.prompt, self._trainer.sees_images)
+        return self._content(episode.prompt)
 
     def _begin(self, row: Mapping[str, Any]) -> None:
         previous, self._live = self._live, LiveEpisode(self._source, read_row(row).task)
@@ -106,8 +106,18 @@ class RolloutEnvironment:
         episode = self._live.episode
         if episode.ended and self._trainer.overflow:
             return ToolText(self._trainer.overflow, episode)
-        content = to_content([block for step in steps for block in step.blocks], self._trainer.sees_images) if steps else OVER
+        if not steps:
+            return ToolText(OVER, episode)
+        content = self._content([block for step in steps for block in step.blocks])
         return ToolText(content, episode) if isinstance(content, str) else content
+
+    def _content(self, blocks: Sequence[Block]) -> Content:
+        """What the environment says, as the model may read it."""
+        content = to_content(blocks, self._trainer.sees_images)
+        neutralise = self._trainer.control_tokens.neutralise
+        if isinstance(content, str):
+            return neutralise(content)
+        return [{**part, "text": neutralise(part["text"])} if part["type"] == "text" else part for part in content]
 
 
 class EnvironmentFactory:

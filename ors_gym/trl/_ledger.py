@@ -40,8 +40,17 @@ class Rollout:
     reward: float | None
 
 
-def score(environment: str, episode: Episode, reward: RewardReduction) -> Rollout:
-    """The rollout of an episode. A reward function that raises leaves it unscored, with the reason in the log."""
+def score(environment: str, episode: Episode, reward: RewardReduction, without_a_call: float) -> Rollout:
+    """The rollout of an episode. A reward function that raises leaves it unscored, with the reason in the log.
+
+    Args:
+        environment: Which environment of a mixture it is.
+        episode: What happened.
+        reward: How its rewards become one.
+        without_a_call: The reward of an episode in which nothing was tried, unless `reward` is a function.
+    """
+    if not (episode.steps or episode.unscored or callable(reward)):
+        return Rollout(environment, episode, without_a_call)
     try:
         return Rollout(environment, episode, reduce(episode, reward))
     except Exception:

@@ -14,6 +14,7 @@ from ors_gym.trl._episodes import ActionParser
 from ors_gym.trl._ledger import Ledger
 from ors_gym.trl._outage import OnServerDown, Outage
 from ors_gym.trl._rewards import Component, RewardFunction, Scorer, total
+from ors_gym.trl._rollout import RolloutFunction
 from ors_gym.trl._source import Sources
 from ors_gym.trl._tool_sets import ToolSets
 from ors_gym.trl._trainer import TrainerFacts
@@ -91,6 +92,11 @@ class TrainerParts(ABC):
         return next(iter(self._factories.values())) if len(self._factories) == 1 else dict(self._factories)
 
     @cached_property
+    def rollout_func(self) -> RolloutFunction:
+        """Our loop of many turns, on the trainer's generation: tools run at once, and rollouts stop at `finished`."""
+        return RolloutFunction(self._sources, self._tool_sets, self._options.nudge, self._options.pipeline)
+
+    @cached_property
     def callbacks(self) -> "list[TrainerCallback]":
         """What tells the spec of the trainer, and closes sessions and records at the end of training."""
         from ors_gym.trl._callbacks import ORSCallback
@@ -117,6 +123,8 @@ class TrainerParts(ABC):
                 return common
             case "environment":
                 return {**common, "environment_factory": self.environment_factory}
+            case "rollout":
+                return {**common, "rollout_func": self.rollout_func}
         raise ValueError(f"mode is 'single_turn', 'environment' or 'rollout', not {mode!r}")
 
     def close(self) -> None:

@@ -71,10 +71,7 @@ class Scorer:
             started = time.perf_counter()
             rows = read_columns(columns, len(completions))
             episodes = self._episodes(rows, completions, columns, environments)
-            rollouts = [
-                score(self._label(row), episode, self._source(row).options.reward)
-                for row, episode in zip(rows, episodes, strict=True)
-            ]
+            rollouts = [self._rollout(row, episode) for row, episode in zip(rows, episodes, strict=True)]
             self._scored.append((completions, rollouts))
             if rollouts:
                 self._ledger.add(rollouts, step, log_metric)
@@ -86,8 +83,9 @@ class Scorer:
     def _source(self, row: RowTask) -> Source:
         return self._sources.of(row.environment)
 
-    def _label(self, row: RowTask) -> str:
-        return row.environment if len(self._sources) > 1 else ""
+    def _rollout(self, row: RowTask, episode: Episode) -> Rollout:
+        options = self._source(row).options
+        return score(row.environment if len(self._sources) > 1 else "", episode, options.reward, options.invalid_action_reward)
 
     def _episodes(
         self,
