@@ -194,7 +194,8 @@ steps, episode_rewards = np.array(curve).reshape(-1, 2).T
 window = min(64, max(1, len(episode_rewards) // 10))
 plt.figure(figsize=(6, 3.5))
 plt.plot(steps, episode_rewards, ".", alpha=0.15, label="an episode")
-plt.plot(steps[window - 1 :], np.convolve(episode_rewards, np.ones(window) / window, "valid"), label=f"mean of {window}")
+if len(episode_rewards):
+    plt.plot(steps[window - 1 :], np.convolve(episode_rewards, np.ones(window) / window, "valid"), label=f"mean of {window}")
 plt.xlabel("tool calls"), plt.ylabel("reward"), plt.legend(), plt.title("PPO, CleanRL's way"), plt.tight_layout()
 plt.savefig(args.out / "curve.png", dpi=120)
 print(f"the curve is {args.out / 'curve.png'}")

@@ -24,7 +24,7 @@ from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.evaluation import evaluate_policy
 from stable_baselines3.common.vec_env import VecMonitor
 
-from ors_gym.env import ORSVectorEnv
+from ors_gym import ORSVectorEnv
 from ors_gym.serving import LocalServer
 from ors_gym.wrappers import DiscreteToolCalls, HashedText
 from ors_gym.wrappers.sb3 import ORSVecEnv
@@ -118,7 +118,8 @@ steps, episode_rewards = np.array(curve.points).reshape(-1, 2).T
 window = min(64, max(1, len(episode_rewards) // 10))
 plt.figure(figsize=(6, 3.5))
 plt.plot(steps, episode_rewards, ".", alpha=0.15, label="an episode")
-plt.plot(steps[window - 1 :], np.convolve(episode_rewards, np.ones(window) / window, "valid"), label=f"mean of {window}")
+if len(episode_rewards):
+    plt.plot(steps[window - 1 :], np.convolve(episode_rewards, np.ones(window) / window, "valid"), label=f"mean of {window}")
 (
     plt.xlabel("tool calls"),
     plt.ylabel("reward"),

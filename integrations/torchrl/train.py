@@ -29,7 +29,7 @@ from torchrl.objectives import ClipPPOLoss
 from torchrl.objectives.value import GAE
 
 import ors_gym.wrappers.torchrl  # noqa: F401  makes text known to TorchRL
-from ors_gym.env import ORSVectorEnv
+from ors_gym import ORSVectorEnv
 from ors_gym.serving import LocalServer
 from ors_gym.wrappers import DiscreteToolCalls
 from ors_gym.wrappers.hashing import TextHasher
@@ -166,7 +166,8 @@ steps, episode_rewards = np.array(curve).reshape(-1, 2).T
 window = min(64, max(1, len(episode_rewards) // 10))
 plt.figure(figsize=(6, 3.5))
 plt.plot(steps, episode_rewards, ".", alpha=0.15, label="an episode")
-plt.plot(steps[window - 1 :], np.convolve(episode_rewards, np.ones(window) / window, "valid"), label=f"mean of {window}")
+if len(episode_rewards):
+    plt.plot(steps[window - 1 :], np.convolve(episode_rewards, np.ones(window) / window, "valid"), label=f"mean of {window}")
 plt.xlabel("tool calls"), plt.ylabel("reward"), plt.legend(), plt.title("PPO, TorchRL"), plt.tight_layout()
 plt.savefig(args.out / "curve.png", dpi=120)
 print(f"the curve is {args.out / 'curve.png'}")

@@ -4,8 +4,10 @@ import asyncio
 import dataclasses
 import logging
 import math
+import threading
 from collections import deque
 from collections.abc import Mapping, Sequence
+from concurrent.futures import Future
 from contextlib import AsyncExitStack
 from types import TracebackType
 from typing import Any, Self
@@ -71,7 +73,7 @@ class RayExecutor:
         self._num_cpus = num_cpus
         self._start_timeout = start_timeout
         self._init_options = dict(init_options or {})
-        self._owns_ray = False
+        self._keeper: threading.Event | None = None
         self._workers: list[_Handle] = []
 
     async def execute(self, plan: RolloutPlan, jobs: Sequence[EpisodeJob], listener: JobListener) -> None:
@@ -83,7 +85,7 @@ class RayExecutor:
             TimeoutError: Ray did not start a worker in time.
         """
         shares = _shares(plan, self.num_workers)
-        await asyncio.to_thread(self._connect)
+        await self._connect()
         while len(self._workers) < self.num_workers:
             self._workers.append(_Handle(self._num_cpus, self._start_timeout))
         waiting = deque(jobs)
@@ -109,16 +111,31 @@ class RayExecutor:
         for worker in self._workers:
             worker.kill()
         self._workers = []
-        if self._owns_ray:
+        if self._keeper is not None:
             ray.shutdown()
-            self._owns_ray = False
+            self._keeper.set()
+            self._keeper = None
 
-    def _connect(self) -> None:
-        if not ray.is_initialized():
-            own = {"include_dashboard": False, "log_to_driver": False, "logging_level": logging.ERROR}
-            options = own if self._address is None else {}
-            ray.init(self._address, **{**options, **self._init_options})
-            self._owns_ray = True
+    async def _connect(self) -> None:
+        if ray.is_initialized():
+            return
+        own = {"include_dashboard": False, "log_to_driver": False, "logging_level": logging.ERROR}
+        options = {**(own if self._address is None else {}), **self._init_options}
+        started: Future[None] = Future()
+        keeper = threading.Event()
+
+        def start() -> None:
+            try:
+                ray.init(self._address, **options)
+            except BaseException as error:
+                started.set_exception(error)
+            else:
+                started.set_result(None)
+                keeper.wait()  # Linux ends the processes that Ray started when the thread ends that started them
+
+        threading.Thread(target=start, name="ors-gym-ray", daemon=True).start()
+        self._keeper = keeper
+        await asyncio.shield(asyncio.wrap_future(started))
 
     def __enter__(self) -> Self:
         return self
@@ -189,7 +206,9 @@ class _Handle:
                 raise error.cause from None
             except asyncio.CancelledError:
                 ray.cancel(result)
-                await asyncio.wait([asyncio.ensure_future(result)], timeout=CANCEL_TIMEOUT)
+                ended, _ = await asyncio.wait([asyncio.ensure_future(result)], timeout=CANCEL_TIMEOUT)
+                for task in ended:
+                    task.exception()  # that it was cancelled
                 raise
             else:
                 return episode

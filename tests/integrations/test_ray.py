@@ -8,16 +8,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ray.exceptions import RayTaskError  # noqa: F401  Ray must be there: these tests are not to be skipped
 
 from ors_gym.client import AsyncORSClient
 from ors_gym.episode import Episode
+from ors_gym.errors import ConnectionFailed
 from ors_gym.rollout import Tasks, collect_episodes, collect_groups, evaluate
 from ors_gym.rollout.ray import MAX_DEATHS, RayExecutor
 from ors_gym.serving import LocalServer
+from tests.integrations.scripts import SMALL, run_script
 from tests.servers.sdk_server import SDKServer
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(600)]
 
 
 @pytest.fixture(scope="module")
@@ -126,20 +127,29 @@ async def test_a_collection_that_is_cancelled_leaves_no_session(ors_server: SDKS
     assert set(ors_server.live_sessions()) == sessions_before
 
 
-async def test_a_server_that_is_gone_is_the_error_that_it_is_without_ray(servers: LocalServer, executor: RayExecutor) -> None:
+async def test_a_server_that_a_worker_cannot_reach_is_an_error(servers: LocalServer, executor: RayExecutor) -> None:
     with LocalServer(["ors_gym.serving.largest_digit:LargestDigit"]) as server:
         gone = server.base_url
     tasks = Tasks([servers.base_urls[0], gone], "largest_digit", split="train", num_tasks=4)
 
-    episodes = await collect_episodes(make_agent(), tasks, executor=executor, retries=0)
-
-    assert {episode.error_kind for episode in episodes} == {"", "infrastructure"}
+    with pytest.raises(ConnectionFailed, match=gone):
+        await collect_episodes(make_agent(), tasks, executor=executor)
 
 
 async def test_a_client_cannot_go_to_another_process(servers: LocalServer, executor: RayExecutor) -> None:
     async with AsyncORSClient(servers.base_url) as client:
         with pytest.raises(TypeError, match="AsyncORSClient cannot go to Ray's workers"):
             await collect_episodes(make_agent(), Tasks(client, split="train", num_tasks=1), executor=executor)
+
+
+def test_the_script_trains_the_same_policy_on_ray_as_without(tmp_path: Path, ors_server: SDKServer) -> None:
+    arguments = ["--base-url", ors_server.base_url, *SMALL, "--tasks-per-round", "4", "--group-size", "4", "--eval-tasks", "4"]
+
+    on_ray = run_script("ray/train.py", tmp_path, *arguments)
+    without = run_script("ray/train.py", tmp_path, *arguments, "--num-workers", "0")
+
+    assert "6 calls" in on_ray.output
+    assert (on_ray.before, on_ray.after) == (without.before, without.after)
 
 
 async def _polled(server: SDKServer) -> AsyncIterator[set[str]]:
