@@ -328,10 +328,8 @@ def _readable(observation: Any) -> str:
     match observation:
         case np.ndarray() if observation.size > 1000:
             return f"an array of shape {observation.shape} and type {observation.dtype}"
-        case np.ndarray():
-            return np.array2string(observation, separator=", ", threshold=1001, max_line_width=1000)
-        case np.generic():
-            return str(observation.item() if not isinstance(observation, np.floating) else observation)
+        case np.ndarray() if observation.ndim:
+            return f"[{', '.join(map(_readable, observation))}]"
         case tuple():
             return f"({', '.join(_readable(part) for part in observation)})"
         case dict():

@@ -92,7 +92,7 @@ class LocalServer:
 
     def _orders(self, port: int) -> dict[str, Any]:
         return {
-            "targets": [target if isinstance(target, str) else cloudpickle.dumps(target) for target in self._targets],
+            "targets": [target if isinstance(target, str) else _pickled(target) for target in self._targets],
             "host": self._host,
             "port": port,
             "log_level": self._log_level,
@@ -157,6 +157,23 @@ class LocalServer:
     def __repr__(self) -> str:
         place = " ".join(self.base_urls) if self._processes else "not running"
         return f"LocalServer({list(self._targets)!r}, {place})"
+
+
+def _pickled(environment: type[Any]) -> bytes:
+    """A class for another process: by reference where that can import it, else by value, as of a script or a notebook."""
+    name = environment.__module__
+    module = sys.modules.get(name)
+    if module is None or name == "__main__" or _importable(name.partition(".")[0]):
+        return bytes(cloudpickle.dumps(environment))
+    cloudpickle.register_pickle_by_value(module)
+    try:
+        return bytes(cloudpickle.dumps(environment))
+    finally:
+        cloudpickle.unregister_pickle_by_value(module)
+
+
+def _importable(name: str) -> bool:
+    return any(finder.find_spec(name, None) is not None for finder in sys.meta_path)
 
 
 class _ServerProcess:

@@ -203,7 +203,7 @@ def test_a_step_answers_with_text_image_reward_and_the_exact_rest(client: ORSCli
     with client.environment("cartpole-v1").session(split="train", index=3) as session:
         output = step(session, 1)
 
-    assert text_of(output.blocks) == f"Observation: {np.array2string(observation, separator=', ')}\nReward: 1"
+    assert text_of(output.blocks) == f"Observation: [{', '.join(map(str, observation))}]\nReward: 1"
     assert image_of(output.blocks).size == (600, 400)
     assert (output.reward, output.finished) == (1.0, False)
     exact = output.metadata["ors_gym"]

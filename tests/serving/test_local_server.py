@@ -1,5 +1,6 @@
 """A local server comes up, serves, and goes down with its process."""
 
+import importlib.util
 import os
 import signal
 import subprocess
@@ -81,6 +82,21 @@ def test_a_dropped_server_is_stopped_when_it_is_collected() -> None:
     del server
 
     assert not psutil.pid_exists(pid)
+
+
+def test_a_class_of_a_module_that_only_this_process_has_is_served(tmp_path: Path) -> None:
+    path = tmp_path / "only_here.py"
+    path.write_text(SCRIPT.partition("server =")[0])
+    spec = importlib.util.spec_from_file_location("only_here", path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules["only_here"] = module
+    spec.loader.exec_module(module)
+
+    with LocalServer([module.Scripted]) as server:
+        assert server.env_names == ("scripted",)
+    del sys.modules["only_here"]
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ import pytest
 from ors_gym.env import ORSEnv
 from ors_gym.schemas import sample
 from ors_gym.serving import LocalServer
-from tests.serving import GYM_IDS
+from tests.servers.gym_ids import GYM_IDS
 
 
 @pytest.fixture(scope="module")

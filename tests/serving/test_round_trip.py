@@ -10,8 +10,8 @@ from gymnasium.utils.env_checker import data_equivalence
 
 from ors_gym.env import ORSEnv
 from ors_gym.serving import LocalServer
-from ors_gym.wrappers.restore_native import RestoreNative
-from tests.serving import GYM_IDS
+from ors_gym.wrappers import RestoreNative
+from tests.servers.gym_ids import GYM_IDS
 
 
 @pytest.fixture(scope="module")

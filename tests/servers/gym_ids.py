@@ -1,4 +1,4 @@
-"""What the tests of served environments share."""
+"""The Gymnasium environments that are served and compared with the native ones."""
 
 GYM_IDS = [
     "CartPole-v1",
@@ -10,4 +10,3 @@ GYM_IDS = [
     "Acrobot-v1",
     "CliffWalking-v1",
 ]
-"""The environments that are served and compared with the native ones."""
