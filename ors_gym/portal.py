@@ -136,4 +136,5 @@ def _after_fork_in_child() -> None:
         _portal = None
 
 
-os.register_at_fork(after_in_child=_after_fork_in_child)
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork_in_child)

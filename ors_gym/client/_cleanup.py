@@ -3,7 +3,8 @@
 import asyncio
 import logging
 import ssl
-from collections.abc import Coroutine, Iterable, Mapping
+import time
+from collections.abc import Coroutine, Iterable
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -74,23 +75,20 @@ class LastResort:
     trust_env: bool
     auth: httpx.Auth | None
 
-    def delete(self, sessions: Iterable[tuple[httpx.URL, Mapping[str, str]]]) -> None:
-        """Posts `/delete` for each, one after another, within 10 s in all."""
-        client = httpx.Client(
-            verify=self.verify,
-            cert=self.cert,
-            proxy=self.proxy,
-            trust_env=self.trust_env,
-            auth=self.auth,
-            timeout=_LAST_RESORT_SECONDS / 4,
-        )
+    def delete(self, requests: Iterable[httpx.Request]) -> None:
+        """Sends the deletions one after another, for at most 10 s in all."""
+        end = time.monotonic() + _LAST_RESORT_SECONDS
+        seconds = _LAST_RESORT_SECONDS / 4
         unreachable: set[bytes] = set()
-        with client:
-            for url, headers in sessions:
-                if url.netloc in unreachable:
+        with httpx.Client(
+            verify=self.verify, cert=self.cert, proxy=self.proxy, trust_env=self.trust_env, auth=self.auth, timeout=seconds
+        ) as client:
+            for request in requests:
+                server = request.url.netloc
+                if server in unreachable or time.monotonic() > end:
                     continue
                 try:
-                    client.post(url, headers=headers)
+                    client.send(request)
                 except httpx.HTTPError as error:
-                    unreachable.add(url.netloc)
-                    logger.warning("sessions on %s://%s could not be deleted: %r", url.scheme, url.netloc.decode("ascii"), error)
+                    unreachable.add(server)
+                    logger.warning("sessions on %s could not be deleted: %r", server.decode("ascii"), error)

@@ -17,7 +17,8 @@ from ors_gym.client._core import Core
 from ors_gym.client._environment import AsyncEnvironment
 from ors_gym.client._http import Http
 from ors_gym.client._servers import Servers
-from ors_gym.client._stats import Counters, EventHooks, Stats, checked_hooks
+from ors_gym.client._stats import EventHooks, Stats, checked_hooks
+from ors_gym.client._transport import Transport
 from ors_gym.client._urls import is_local_or_secure
 from ors_gym.protocol import names_adapter
 from ors_gym.secrets import Redactor
@@ -77,16 +78,12 @@ class AsyncORSClient:
         prepared = _prepare_headers(api_key, headers, credentials)
         flow = auth if isinstance(auth, httpx.Auth) else None
         http = Http(
+            Transport(verify=verify, cert=cert, proxy=proxy, trust_env=trust_env),
             auth=flow,
             timeout=timeout,
             retry=retry,
             max_response_bytes=max_response_bytes,
             hooks=checked_hooks(event_hooks),
-            counters=Counters(),
-            verify=verify,
-            cert=cert,
-            proxy=proxy,
-            trust_env=trust_env,
         )
         self._base_url = str(servers.all[0].base_url)
         self._max_sessions = max_sessions

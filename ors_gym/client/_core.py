@@ -5,63 +5,29 @@ import atexit
 import logging
 import os
 import threading
-import time
 import weakref
-from dataclasses import dataclass, field
+from concurrent.futures import CancelledError
+from dataclasses import asdict
 
 import httpx
 
 from ors_gym.client._cleanup import Cleanup, Cleanups, LastResort
-from ors_gym.client._config import Retry
-from ors_gym.client._http import Answer, Broken, Call, Http
+from ors_gym.client._config import Retry, Timeout
+from ors_gym.client._http import Http
 from ors_gym.client._keepalive import Alive, Keepalive
+from ors_gym.client._live import Live
+from ors_gym.client._messages import Answer, Broken, Call
 from ors_gym.client._servers import Server, Servers
 from ors_gym.client._stats import Stats
-from ors_gym.errors import ORSError, SessionClosed
+from ors_gym.errors import ORSError, SessionClosed, SessionLost
 from ors_gym.secrets import Redactor
 
 logger = logging.getLogger("ors_gym.client")
 
-_PING_RETRY = Retry(attempts=2, total=30.0, backoff=1.0, max_backoff=2.0)
+_PING_AGAIN = 1.0  # seconds after which a keepalive ping that failed is tried again
 _DELETE_SECONDS = 30.0
-_PROBE_SECONDS = 10.0
 _CREATE_GRACE = 5.0  # seconds that a `/create` of a cancelled caller may still take, until it is deleted unanswered
 _EXIT_SECONDS = 10.0
-
-
-@dataclass(slots=True, eq=False)
-class Live:
-    """A session that is, or may be, on a server.
-
-    Attributes:
-        sid: The server's id.
-        server: The server that has it.
-        headers: Of its requests without a body; `json_headers`, of those with one.
-        redactor: Knows its secrets.
-        cookies: Those that its answers set.
-        last_request: When a request with its id was last sent, by `time.monotonic`.
-        idle: Seconds between that request and the one before.
-        open: Whether it is still to be kept alive and deleted.
-        gone: Why it is not on the server any more, or "".
-    """
-
-    sid: str
-    server: Server
-    headers: httpx.Headers
-    json_headers: httpx.Headers
-    redactor: Redactor
-    cookies: httpx.Cookies = field(default_factory=httpx.Cookies)
-    last_request: float = field(default_factory=time.monotonic)
-    idle: float = 0.0
-    open: bool = True
-    gone: str = ""
-
-    def call(self, method: str, path: str, content: bytes = b"", headers: httpx.Headers | None = None) -> Call:
-        """A request of this session, which counts as traffic from now."""
-        now = time.monotonic()
-        self.idle, self.last_request = now - self.last_request, now
-        chosen = headers or (self.json_headers if content else self.headers)
-        return Call(method, self.server, path, chosen, self.redactor, content, self.sid, self.cookies)
 
 
 class Core:
@@ -131,26 +97,17 @@ class Core:
 
     def stats(self) -> Stats:
         """The counters as they are now."""
-        counters = self.http.counters
-        return Stats(
-            sessions_open=len(self.sessions),
-            sessions_started=counters.sessions_started,
-            in_flight=counters.in_flight,
-            requests=counters.requests,
-            retries=counters.retries,
-            resumes=counters.resumes,
-            losses=counters.losses,
-            bytes_sent=counters.bytes_sent,
-            bytes_received=counters.bytes_received,
-        )
+        return Stats(sessions_open=len(self.sessions), **asdict(self.http.counters))
 
     async def ask(self, method: str, path: str, content: bytes = b"") -> Answer:
         """An idempotent request of no session, to whichever server is least busy, by the policy of `Retry`."""
         self.enter(f"{method} /{path}")
         headers = self.json_headers if content else self.headers
-        return await self.http.request(
-            lambda: Call(method, self.pick_server(), path, headers, self.redactor, content), seconds=self.http.timeout.request
-        )
+
+        def make() -> Call:
+            return Call(method, self.pick_server(), path, headers, self.http.timeout, self.redactor, content)
+
+        return await self.http.request(make)
 
     def pick_server(self) -> Server:
         """The server for the next request or session; servers that are down are asked, meanwhile, whether they are back."""
@@ -161,16 +118,16 @@ class Core:
         return self.servers.pick()
 
     async def _probe(self, server: Server) -> None:
-        call = Call("GET", server, "health", self.headers, self.redactor)
+        call = Call("GET", server, "health", self.headers, self.http.timeout, self.redactor)
         try:
-            answer = await self.http.exchange(call, seconds=_PROBE_SECONDS)
+            healthy = (await self.http.exchange(call)).status == 200
         except (Broken, ORSError) as error:
             logger.debug("still down: %s", error)
+            healthy = False
+        if healthy:
+            server.is_back()
         else:
-            if answer.status == 200:
-                server.is_back()
-                return
-        server.went_down()
+            server.went_down()
 
     # ── sessions ──
 
@@ -187,18 +144,11 @@ class Core:
         if self._slots is not None:
             self._slots.release()
 
-    def adopt(self, sid: str, server: Server, redactor: Redactor, cookies: httpx.Cookies) -> Live:
+    def adopt(self, sid: str, server: Server, env_name: str, timeout: Timeout, redactor: Redactor, cookies: httpx.Cookies) -> Live:
         """From here on the session is kept alive, and deleted however this ends."""
         headers, json_headers = self.headers.copy(), self.json_headers.copy()
         headers["X-Session-ID"] = json_headers["X-Session-ID"] = sid
-        live = Live(
-            sid=sid,
-            server=server,
-            headers=headers,
-            json_headers=json_headers,
-            redactor=redactor,
-            cookies=cookies,
-        )
+        live = Live(sid, server, env_name, headers, json_headers, timeout, redactor, cookies)
         self.sessions.add(live)
         self.keepalive.add(live)
         server.sessions += 1
@@ -230,7 +180,7 @@ class Core:
         if creation is not None:
             await self.cleanups.finish(creation, _CREATE_GRACE)
         try:
-            answer = await self.http.request(lambda: live.call("POST", "delete"), seconds=None)
+            answer = await self.http.request(lambda: live.call("POST", "delete"), limit="")
         except ORSError as error:
             self._not_deleted(live, str(error))
         else:
@@ -243,18 +193,37 @@ class Core:
         logger.warning("session %s may be left on its server until that times it out: %s", live.sid, reason)
 
     async def _keep(self, session: Alive) -> None:
+        """Pings a session; a ping that fails is tried once more, and the next one comes at its time."""
         assert isinstance(session, Live)
-        try:
-            await self.ping(session)
-        except ORSError as error:
-            logger.info("keepalive: %s", error)
+        for last in (False, True):
+            try:
+                if (await self.ping(session, retry=Retry(attempts=1))).status in (200, 404, 410):
+                    return
+            except ORSError as error:
+                logger.info("keepalive: %s", error)
+            if not last:
+                await asyncio.sleep(_PING_AGAIN)
 
-    async def ping(self, live: Live) -> Answer:
+    async def ping(self, live: Live, *, retry: Retry | None = None) -> Answer:
         """Asks the server whether it has the session; 404 and 410 mean that it is gone, and are noted on it."""
-        answer = await self.http.request(lambda: live.call("POST", "ping"), seconds=self.http.timeout.request, retry=_PING_RETRY)
+        answer = await self.http.request(lambda: live.call("POST", "ping"), retry=retry)
         if answer.status in (404, 410):
             live.gone = live.gone or f"a ping was answered with HTTP {answer.status}: {answer.words()}"
         return answer
+
+    async def is_alive(self, live: Live) -> bool:
+        """Whether the server has the session."""
+        idle = live.idle
+        alive = (await self.ping(live)).status == 200
+        live.idle = idle  # the ping asks about the request before it
+        return alive
+
+    def lost(self, live: Live, reason: str) -> SessionLost:
+        """The error of a session that is gone; it is counted."""
+        self.http.counters.losses += 1
+        live.gone = reason
+        message = f"{live.describe()} is gone: {reason}; it had been idle for {live.idle:.0f} s"
+        return SessionLost(message, session_id=live.sid, detail=reason)
 
     # ── the end ──
 
@@ -297,7 +266,7 @@ class Core:
             closing = asyncio.run_coroutine_threadsafe(self.aclose(), self.loop)
             try:
                 closing.result(timeout=_EXIT_SECONDS)
-            except TimeoutError:
+            except (TimeoutError, CancelledError):
                 logger.warning("closing an ORS client at exit took longer than %s s", _EXIT_SECONDS)
         self.delete_without_loop()
 
@@ -306,7 +275,13 @@ class Core:
         left = self._undeleted + [live for live in list(self.sessions) if self.release(live)]
         self._undeleted = []
         if left:
-            self._last_resort.delete([(live.server.url("delete"), dict(live.headers)) for live in left])
+            self._last_resort.delete([_plain_deletion(live) for live in left])
+
+
+def _plain_deletion(live: Live) -> httpx.Request:
+    request = httpx.Request("POST", live.server.url("delete"), headers=live.headers)
+    live.cookies.set_cookie_header(request)
+    return request
 
 
 _cores: "weakref.WeakSet[Core]" = weakref.WeakSet()
@@ -324,4 +299,5 @@ def _after_fork_in_child() -> None:
 
 
 atexit.register(_at_exit)
-os.register_at_fork(after_in_child=_after_fork_in_child)
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork_in_child)

@@ -16,8 +16,10 @@ class Alive(Protocol):
 
     last_request: float
     """When a request with its id was last sent, by `time.monotonic`."""
-    open: bool
-    """Whether it is still to be kept."""
+
+    @property
+    def kept(self) -> bool:
+        """Whether it is to be kept alive."""
 
 
 class Keepalive:
@@ -43,7 +45,7 @@ class Keepalive:
         if self._seconds is not None:
             self._open += 1
             if len(self._due) > 2 * self._open + 64:
-                self._due = [entry for entry in self._due if entry[2].open]
+                self._due = [entry for entry in self._due if entry[2].kept]
                 heapq.heapify(self._due)
             self._push(session)
             self._arm()
@@ -82,7 +84,7 @@ class Keepalive:
         now = time.monotonic()
         while self._due and self._due[0][0] <= now:
             session = heapq.heappop(self._due)[2]
-            if not session.open or self._seconds is None:
+            if not session.kept or self._seconds is None:
                 continue
             if session.last_request + 0.9 * self._seconds > now:
                 self._push(session)
@@ -95,6 +97,6 @@ class Keepalive:
     async def _keep(self, session: Alive) -> None:
         async with self._slots:
             await self._ping(session)
-        if session.open and self._seconds is not None:
+        if session.kept and self._seconds is not None:
             self._push(session)
             self._arm()

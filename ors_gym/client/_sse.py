@@ -10,7 +10,7 @@ from typing import ClassVar
 import httpx
 from httpx_sse import EventSource
 
-from ors_gym.client._http import Answer, Broken, Reply
+from ors_gym.client._messages import Answer, Broken, Reply
 from ors_gym.errors import ConnectionFailed, ProtocolError
 from ors_gym.protocol import session_id_adapter
 

@@ -8,7 +8,7 @@ import httpx
 import pytest
 
 from ors_gym.client import AsyncEnvironment, AsyncORSClient, AsyncSession, Retry
-from ors_gym.client._http import Call, Reply
+from ors_gym.client._messages import Call, Reply
 from ors_gym.testing import FaultServer
 
 Connect = Callable[..., AsyncORSClient]
@@ -21,16 +21,15 @@ class Pieces:
     def __init__(self, client: AsyncORSClient) -> None:
         core = client._core
         self._http = core.http
-        self._call = Call("POST", core.servers.all[0], "fault/call", core.headers, core.redactor)
+        self._call = Call("POST", core.servers.all[0], "fault/call", core.headers, core.http.timeout, core.redactor)
 
     def reply(self, *pieces: bytes) -> Reply:
         async def stream() -> AsyncIterator[bytes]:
             for piece in pieces:
                 yield piece
 
-        response = httpx.Response(200, headers={"Content-Type": "text/event-stream"})
-        response.stream = stream()  # type: ignore[assignment]
-        return Reply(self._call, 200, response.headers, response, self._http, 0.0)
+        headers = httpx.Headers({"Content-Type": "text/event-stream"})
+        return Reply(self._call, 200, headers, stream(), self._http, 0.0)
 
 
 @pytest.fixture

@@ -4,6 +4,8 @@ import asyncio
 import resource
 import socket
 import ssl
+import subprocess
+import sys
 from collections.abc import AsyncIterator, Generator, Iterator
 from contextlib import asynccontextmanager
 from typing import Any
@@ -388,3 +390,28 @@ async def test_running_out_of_file_descriptors_names_the_remedy(server: FaultSer
         failures = [outcome for outcome in outcomes if outcome is not None]
     assert failures
     assert all(isinstance(failure, errors.ConnectionFailed) and "ulimit -n" in str(failure) for failure in failures)
+
+
+def test_a_forked_child_leaves_its_parents_tls_connections_alone(secure_server: FaultServer) -> None:
+    source = f"""
+import gc, os, sys
+from ors_gym.client import ORSClient
+client = ORSClient({secure_server.base_url!r}, verify=False)
+session = client.environment("fault").session(split="train", index=0)
+session.start()
+session.get_prompt()
+for _ in range(3):
+    if (child := os.fork()) == 0:
+        session.close()
+        del session, client
+        gc.collect()
+        sys.exit(0)
+    assert os.waitpid(child, 0)[1] == 0
+    assert session.call_tool("echo", {{"text": "hello"}}).reward == 0.0
+session.close()
+client.close()
+"""
+    result = subprocess.run([sys.executable, "-c", source], capture_output=True, text=True, timeout=60)
+    assert (result.returncode, result.stderr) == (0, "")
+    assert secure_server.connections == 1
+    assert secure_server.sessions == set()

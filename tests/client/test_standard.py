@@ -59,7 +59,7 @@ async def test_410_after_a_deletion_is_a_lost_session(base_url: str) -> None:
             await session.get_prompt()
             live = session._live
             assert live is not None
-            await client._core.http.exchange(live.call("POST", "delete"), seconds=5)
+            await client._core.http.exchange(live.call("POST", "delete"))
             with pytest.raises(errors.SessionLost, match="HTTP 410: Session deleted"):
                 await session.call_tool("look")
 
@@ -69,7 +69,7 @@ async def test_404_on_the_deletion_of_an_unknown_session_is_as_good_as_200(base_
         async with client.environment().session(split="train", index=0) as session:
             live = session._live
             assert live is not None
-            await client._core.http.exchange(live.call("POST", "delete"), seconds=5)
+            await client._core.http.exchange(live.call("POST", "delete"))
     assert caplog.records == []
 
 

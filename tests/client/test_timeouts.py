@@ -63,7 +63,7 @@ async def test_tool_call(server: FaultServer, connect: Connect) -> None:
 async def test_setup_at_create(server: FaultServer, connect: Connect) -> None:
     client = connect(server.base_url, timeout=Timeout(setup=0.2))
     server.script("create", Fault(delay=0.6))
-    with pytest.raises(errors.TimeoutExceeded, match=r"session of fault on task train/0.*Timeout\(setup=0.2\)"):
+    with pytest.raises(errors.TimeoutExceeded, match=r"session of fault, task train/0: .*Timeout\(setup=0.2\)"):
         await client.environment("fault").session(split="train", index=0).start()
     assert server.sessions == set()
     assert len(server.received("delete")) == 1

@@ -1,0 +1,210 @@
+"""A request, its answer, and what it means that there is none."""
+
+from collections.abc import AsyncGenerator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import aiohttp
+import httpx
+from pydantic import TypeAdapter
+
+from ors_gym.client._config import Timeout
+from ors_gym.client._json import BadPayload, decode, parse
+from ors_gym.client._servers import Server
+from ors_gym.errors import NotFound, ORSError, ProtocolError, RequestRejected, ServerError, SessionLost
+from ors_gym.secrets import Redactor
+
+if TYPE_CHECKING:
+    from ors_gym.client._http import Http
+
+T = TypeVar("T")
+_MAX_WORDS = 2000
+TRANSPORT_ERRORS = (httpx.HTTPError, aiohttp.ClientError, OSError, RuntimeError)
+
+
+@dataclass(slots=True)
+class Call:
+    """A request to one server.
+
+    Attributes:
+        method: The HTTP method.
+        server: Where it goes.
+        path: Below the server's base URL, quoted.
+        headers: Prepared headers, shared and never changed.
+        timeout: The limits that it is under.
+        redactor: Knows what must not appear in a message.
+        content: The body.
+        session_id: The session that it is about, if any.
+        cookies: The cookies of its session, if any: sent, and set by the answer.
+    """
+
+    method: str
+    server: Server
+    path: str
+    headers: httpx.Headers
+    timeout: Timeout
+    redactor: Redactor
+    content: bytes = b""
+    session_id: str | None = None
+    cookies: httpx.Cookies | None = None
+
+    def describe(self) -> str:
+        """The request in words, for a message."""
+        session = f" (session {self.session_id})" if self.session_id else ""
+        return self.redactor.redact(f"{self.method} {self.server.url(self.path)}{session}")
+
+
+class Broken(Exception):
+    """An attempt that brought no whole answer.
+
+    Attributes:
+        error: The error to raise if nobody tries again.
+        sent: Whether a byte of the request may have reached the server.
+        retryable: Whether another attempt may end better.
+    """
+
+    def __init__(self, error: ORSError, *, sent: bool, retryable: bool = True) -> None:
+        super().__init__(str(error))
+        self.error, self.sent, self.retryable = error, sent, retryable
+
+
+@dataclass(slots=True)
+class Reply:
+    """An answer whose body is still to be read. `aclose` it."""
+
+    call: Call
+    status: int
+    headers: httpx.Headers
+    stream: Any
+    http: "Http"
+    started_at: float
+    received: int = 0
+    error: str = ""
+
+    async def chunks(self) -> AsyncGenerator[bytes, None]:
+        """The body as it comes.
+
+        Raises:
+            ProtocolError: It is longer than `max_response_bytes`.
+            Broken: The connection broke.
+        """
+        counters, limit = self.http.counters, self.http.max_response_bytes
+        try:
+            async for chunk in self.stream:
+                self.received += len(chunk)
+                counters.bytes_received += len(chunk)
+                if self.received > limit:
+                    raise self.broken_standard(f"the response is longer than max_response_bytes={limit}")
+                yield chunk
+        except TRANSPORT_ERRORS as failure:
+            broken = self.http.classify(self.call, failure)
+            self.error = str(broken)
+            raise broken from failure
+
+    async def read(self) -> "Answer":
+        """The answer with its whole body. Raises what `chunks` raises."""
+        return Answer(self.call, self.status, self.headers, b"".join([chunk async for chunk in self.chunks()]))
+
+    def broken_standard(self, problem: str) -> ProtocolError:
+        """The error of an answer that is not what the standard says."""
+        error = _broken_standard(self, problem)
+        self.error = str(error)
+        return error
+
+    async def aclose(self) -> None:
+        """Gives the connection back, or closes it if the body was not read to its end."""
+        self.http.ended(self.call, self.started_at, status=self.status, received=self.received, error=self.error)
+        await self.stream.aclose()
+
+
+@dataclass(slots=True)
+class Answer:
+    """An answer with its body."""
+
+    call: Call
+    status: int
+    headers: httpx.Headers
+    body: bytes
+
+    @property
+    def starting(self) -> bool:
+        """Whether it says that the session is still being set up."""
+        return self.status == 503 and self.headers.get("x-backend-state", "").lower() == "starting"
+
+    def decode(self, adapter: TypeAdapter[T]) -> T:
+        """The body, validated.
+
+        Raises:
+            ProtocolError: It is not what the standard says.
+        """
+        try:
+            return decode(adapter, self.body)
+        except BadPayload as problem:
+            raise self.broken_standard(str(problem)) from None
+
+    def parsed(self) -> Any:
+        """The body as JSON, or None if it is none."""
+        try:
+            return parse(self.body)
+        except BadPayload:
+            return None
+
+    def words(self) -> str:
+        """The server's own words about what went wrong, redacted and shortened."""
+        body = self.parsed()
+        if body is None:
+            body = self.body[: 4 * _MAX_WORDS].decode("utf-8", "replace")
+        detail = body.get("detail", body.get("error", body)) if isinstance(body, dict) else body
+        if isinstance(detail, list):
+            detail = "; ".join(_problem(problem) for problem in detail)
+        return shorten(self.call.redactor.redact(detail if isinstance(detail, str) else repr(detail)))
+
+    def refuses_field(self, name: str) -> bool:
+        """Whether it is a refusal of a field in the body."""
+        body = self.parsed()
+        detail = body.get("detail") if isinstance(body, dict) else None
+        problems = detail if isinstance(detail, list) else []
+        return self.status in (400, 422) and any(isinstance(one, dict) and one.get("loc") == ["body", name] for one in problems)
+
+    def broken_standard(self, problem: str) -> ProtocolError:
+        """The error of an answer that is not what the standard says."""
+        return _broken_standard(self, problem)
+
+    def error(self, *, about_session: bool = True) -> ORSError:
+        """The error of a status that is not 2xx and has no meaning of its own for the caller.
+
+        Args:
+            about_session: Whether a 404 or 410 means that the session is gone.
+        """
+        words = self.words()
+        message = f"{self.call.describe()}: HTTP {self.status}" + (f": {words}" if words else "")
+        kind: type[ORSError] = ProtocolError
+        if about_session and self.call.session_id and self.status in (404, 410):
+            kind = SessionLost
+        elif self.status == 404:
+            kind = NotFound
+        elif self.status in (408, 425, 429) or self.status >= 500:
+            kind = ServerError
+        elif self.status >= 400:
+            kind = RequestRejected
+        return kind(message, session_id=self.call.session_id, status=self.status, detail=words, url=str(self.call.server.base_url))
+
+
+def shorten(text: str, length: int = _MAX_WORDS) -> str:
+    """`text`, cut where it is too long for a message."""
+    return text if len(text) <= length else f"{text[:length]}… ({len(text)} characters)"
+
+
+def _broken_standard(answer: Reply | Answer, problem: str) -> ProtocolError:
+    call = answer.call
+    message = f"{call.describe()}: {call.redactor.redact(problem)}"
+    if encoding := answer.headers.get("content-encoding"):
+        message += f" (it has content-encoding {shorten(encoding, 50)!r}, which was not asked for)"
+    return ProtocolError(message, session_id=call.session_id, status=answer.status)
+
+
+def _problem(problem: Any) -> str:
+    if isinstance(problem, dict) and isinstance(problem.get("msg"), str):
+        where = problem.get("loc")
+        return f"{'.'.join(map(str, where))}: {problem['msg']}" if isinstance(where, list) else problem["msg"]
+    return repr(problem)
