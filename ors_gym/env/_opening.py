@@ -57,7 +57,9 @@ class Opener:
 
     def open_ahead(self, task: TaskRef, secrets: Secrets | None) -> None:
         """Begins to open the next session."""
-        self._ahead = _Ahead(task, secrets, asyncio.create_task(self._open(task, secrets)))
+        opening = asyncio.create_task(self._open(task, secrets))
+        opening.add_done_callback(lambda opened: opened.cancelled() or opened.exception())  # it may never be asked for
+        self._ahead = _Ahead(task, secrets, opening)
 
     async def aclose(self) -> None:
         """Closes the session that was opened ahead, if there is one."""
