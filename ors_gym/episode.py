@@ -29,6 +29,9 @@ class Step:
         error_kind: Whose failure `error` is: the environment's or the infrastructure's, or "".
         started_at: Seconds since the epoch.
         elapsed: Seconds from sending to the result.
+
+    >>> Step({"name": "look"}, ToolCall(name="look"), reward=0.5).call.name
+    'look'
     """
 
     action: Any
@@ -76,6 +79,10 @@ class Episode:
         started_at, ended_at: Seconds since the epoch; `ended_at` is None while it runs.
         metadata: What its owner notes about it (group, training step, attempt), JSON values.
         id: A unique id.
+
+    >>> episode = Episode(TaskRef("train", 0), steps=[Step("a", reward=0.5), Step("b")], terminated=True)
+    >>> episode.rewards, episode.num_steps, episode.outcome
+    ([0.5], 2, 'finished')
     """
 
     task: TaskRef

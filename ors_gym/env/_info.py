@@ -26,6 +26,10 @@ class InfoDict(TypedDict):
         error: What failed, or "".
         error_kind: Whose failure it is: "environment", "infrastructure", or "".
         elapsed: Seconds that the call took.
+
+    >>> info = make_info(TaskRef("train", 17), [])
+    >>> info["task"], info["reward_missing"], info["error"]
+    ({'split': 'train', 'index': 17}, False, '')
     """
 
     task: dict[str, Any]

@@ -3,6 +3,7 @@
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from operator import index as as_int
 from typing import Any, Literal, get_args
 
 import numpy as np
@@ -305,12 +306,14 @@ class AsyncORSEnv:
             split = self._tasks.split(options.get("split"))
             self._drawn[split] = self._drawn.get(split, 0) + 1
             return task
-        if "task" in options:
-            task = options["task"]
-            return task if isinstance(task, TaskRef) else TaskRef.from_dict(task)
         if "task_spec" in options:
             return TaskRef(task_spec=dict(options["task_spec"]))
-        return TaskRef(self._tasks.split(options.get("split")), options["index"])
+        if "index" in options:
+            return TaskRef(self._tasks.split(options.get("split")), as_int(options["index"]))
+        task = options["task"] if isinstance(options["task"], TaskRef) else TaskRef.from_dict(options["task"])
+        if task.env_name not in (None, self.discovery.env_name):
+            raise ValueError(f"the task {task.key} is of environment {task.env_name!r}, not of {self.discovery.env_name!r}")
+        return task
 
     async def _peek(self, split_name: str | None) -> TaskRef:
         """The task that is next in a split."""

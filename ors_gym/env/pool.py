@@ -38,6 +38,13 @@ class PoolBatch(NamedTuple):
         terminations, truncations: bool, of shape (k,).
         infos: Arrays of length k, with Gymnasium's `_key` masks.
         env_ids: Whose they are: int64, of shape (k,).
+
+    >>> pool = ORSEnvPool(2, base_url, "largest_digit")
+    >>> pool.async_reset(options={"split": "train", "index": 0})
+    >>> observations, rewards, terminations, truncations, infos, env_ids = pool.recv(min_size=2)
+    >>> rewards
+    array([0., 0.])
+    >>> pool.close()
     """
 
     observations: Any

@@ -17,7 +17,14 @@ _VECTOR_ENTRY_POINT = "ors_gym.env.registration:make_vector_env"
 
 
 def register() -> None:
-    """Registers "ors_gym/ORS-v0", once: `gym.make` gives an `ORSEnv`, `gym.make_vec` an `ORSVectorEnv`."""
+    """Registers "ors_gym/ORS-v0", once: `gym.make` gives an `ORSEnv`, `gym.make_vec` an `ORSVectorEnv`.
+
+    `import ors_gym` does it.
+
+    >>> register()
+    >>> env = gym.make("ors_gym/ORS-v0", base_url=base_url)
+    >>> env.close()
+    """
     if ENV_ID not in gym.registry:
         _register(ENV_ID, {})
 

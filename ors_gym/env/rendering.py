@@ -37,7 +37,13 @@ class _Entry:
 
 
 def ansi(episode: Episode | None) -> str:
-    """The transcript as plain text; control characters are shown as escapes."""
+    """The transcript as plain text; control characters are shown as escapes.
+
+    >>> from ors_gym.tasks import TaskRef
+    >>> print(ansi(Episode(TaskRef("train", 0), "museum")))
+    museum · train/0 · running · reward 0
+    ── prompt
+    """
     if episode is None:
         return "no episode yet"
     lines = [_headline(episode)]

@@ -3,6 +3,7 @@
 import asyncio
 from typing import Any
 
+import numpy as np
 import pytest
 from gymnasium.error import ResetNeeded
 
@@ -329,6 +330,7 @@ async def test_a_named_task_does_not_disturb_the_sequence(open_engine: Any, ors_
     [
         ({"split": "hard", "index": 2}, "Count to 22."),
         ({"index": 2}, "Count to 5."),
+        ({"index": np.int64(2)}, "Count to 5."),
         ({"task_spec": {"target": 77}}, "Count to 77."),
         ({"task": TaskRef("hard", 0)}, "Count to 20."),
         ({"task": {"split": "hard", "index": 1}}, "Count to 21."),
@@ -349,6 +351,7 @@ async def test_options_name_the_task(open_engine: Any, real_server: Any, options
         ({"split": "train", "task": TaskRef("train", 0)}, "in one way"),
         ({"split": "nothing"}, "has no split 'nothing'; it has 'train', 'hard'"),
         ({"index": -1}, "index must be an int >= 0"),
+        ({"task": TaskRef("train", 0, env_name="other")}, "is of environment 'other', not of 'counter'"),
     ],
 )
 async def test_mistaken_options_are_refused_before_any_request(
