@@ -7,11 +7,12 @@ import numpy as np
 import pytest
 from gymnasium.vector import AutoresetMode
 from sb3_contrib.common.maskable.utils import get_action_masks, is_masking_supported
+from stable_baselines3.common.env_checker import check_env
 from stable_baselines3.common.vec_env import VecMonitor
 
-from ors_gym.env import ORSVectorEnv
+from ors_gym.env import ORSEnv, ORSVectorEnv
 from ors_gym.protocol import ToolSpec
-from ors_gym.wrappers import DiscreteToolCalls, HashedText, TextBytes
+from ors_gym.wrappers import DiscreteToolCalls, HashedText, MultiDiscreteToolCalls, TextBytes
 from ors_gym.wrappers.sb3 import ORSVecEnv
 from tests.servers.sdk_server import SDKServer
 
@@ -157,6 +158,15 @@ def test_pictures_are_those_of_the_environments(make: Any) -> None:
 
     assert image is not None
     assert image.ndim == 3
+
+
+@pytest.mark.parametrize("wrap_actions", [DiscreteToolCalls, MultiDiscreteToolCalls])
+@pytest.mark.parametrize("wrap_text", [HashedText, TextBytes])
+def test_stable_baselines_checker_passes(ors_server: SDKServer, wrap_actions: Any, wrap_text: Any) -> None:
+    env = wrap_text(wrap_actions(ORSEnv(ors_server.base_url, "counter")))
+
+    check_env(env, warn=True)
+    env.close()
 
 
 def test_another_autoreset_mode_is_refused(ors_server: SDKServer) -> None:

@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 from gymnasium.spaces import Box, Discrete, MultiDiscrete
 from gymnasium.vector import AutoresetMode
-from stable_baselines3.common.env_checker import check_env
 
 from ors_gym.env import ORSEnv, ORSVectorEnv, register
 from ors_gym.protocol import ToolSpec
@@ -178,12 +177,6 @@ def test_final_observations_are_encoded_where_the_next_episode_begins_in_the_sam
     assert infos["final_obs"][1] is None
     assert np.array_equal(infos["final_obs"][0], HashedText(make("counter"), 32).observation("The total is 5 of 3."))
     assert not np.array_equal(observations[0], infos["final_obs"][0])
-
-
-@pytest.mark.parametrize("wrap_actions", [DiscreteToolCalls, MultiDiscreteToolCalls])
-@pytest.mark.parametrize("wrap_text", [HashedText, TextBytes])
-def test_stable_baselines_checker_passes(make: Any, wrap_actions: Any, wrap_text: Any) -> None:
-    check_env(wrap_text(wrap_actions(make("counter"))), warn=True)
 
 
 @pytest.mark.filterwarnings("ignore::UserWarning")  # Gymnasium's, about wrapped environments
