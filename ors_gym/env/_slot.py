@@ -1,70 +1,22 @@
 """One sub-environment of many: when it is reset, and what becomes of its failures."""
 
 import asyncio
-import functools
-import inspect
 import logging
 from collections.abc import Callable, Mapping
-from concurrent.futures import Executor
 from contextlib import nullcontext
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import gymnasium as gym
 from gymnasium.vector import AutoresetMode
 
 from ors_gym.env._info import failure_of
+from ors_gym.env._threaded import as_async
 from ors_gym.errors import EnvironmentFailure, InfrastructureError, RequestRejected, SessionClosed, TimeoutExceeded
 
 logger = logging.getLogger("ors_gym.env")
 
 _MISUSE = (gym.error.Error, RequestRejected, SessionClosed)
-
-
-class AsyncEnv(Protocol):
-    """What an asynchronous sub-environment has."""
-
-    async def reset(self, *, seed: int | None = None, options: Mapping[str, Any] | None = None) -> tuple[Any, Mapping[str, Any]]:
-        """Begins an episode."""
-
-    async def step(self, action: Any) -> tuple[Any, float, bool, bool, Mapping[str, Any]]:
-        """Takes an action."""
-
-    async def close(self) -> None:
-        """Closes it."""
-
-
-class Threaded:
-    """An ordinary environment, its calls in worker threads, one at a time."""
-
-    def __init__(self, env: gym.Env[Any, Any], executor: Executor) -> None:
-        self._env = env
-        self._executor = executor
-        self._running: asyncio.Future[Any] | None = None
-
-    async def reset(self, *, seed: int | None = None, options: Mapping[str, Any] | None = None) -> tuple[Any, Mapping[str, Any]]:
-        """Begins an episode."""
-        return await self._run(self._env.reset, seed=seed, options=options)  # type: ignore[no-any-return]
-
-    async def step(self, action: Any) -> tuple[Any, float, bool, bool, Mapping[str, Any]]:
-        """Takes an action."""
-        return await self._run(self._env.step, action)  # type: ignore[no-any-return]
-
-    async def close(self) -> None:
-        """Closes it."""
-        await self._run(self._env.close)
-
-    async def _run(self, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-        if self._running is not None and not self._running.done():
-            await asyncio.wait((self._running,))  # a call that was given up; a thread cannot be stopped
-        self._running = asyncio.get_running_loop().run_in_executor(self._executor, functools.partial(function, *args, **kwargs))
-        self._running.add_done_callback(lambda call: call.cancelled() or call.exception())
-        return await asyncio.shield(self._running)
-
-
-def is_async(env: Any) -> bool:
-    """Whether an environment's methods are coroutines."""
-    return inspect.iscoroutinefunction(env.step)
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,8 +45,7 @@ class Slot:
 
     Args:
         number: Its number, for the log.
-        env: The environment itself, for its attributes.
-        run: The environment or its `Threaded` form, for its coroutines.
+        env: The environment, asynchronous or ordinary.
         autoreset_mode: When an episode that ended is followed by the next.
         empty: Makes the observation of a failure.
         limit: Bounds how many run at once.
@@ -105,7 +56,6 @@ class Slot:
         self,
         number: int,
         env: Any,
-        run: AsyncEnv,
         autoreset_mode: AutoresetMode,
         *,
         empty: Callable[[], Any],
@@ -115,7 +65,7 @@ class Slot:
         self.number = number
         self.env = env
         self.done = False
-        self._run = run
+        self._run = as_async(env, number)
         self._inner = getattr(env, "unwrapped", env)
         self._mode = autoreset_mode
         self._empty = empty
@@ -123,7 +73,7 @@ class Slot:
         self._step_timeout = step_timeout
         self._failed_reset: Transition | None = None
 
-    async def reset(self, *, seed: int | None = None, options: Mapping[str, Any] | None = None) -> Transition:
+    async def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> Transition:
         """Resets it. A failure is an empty observation, and the next step is truncated without asking it."""
         self.done, self._failed_reset = False, None
         try:

@@ -123,7 +123,7 @@ class ORSEnvPool:
         limit = None if max_concurrency is None else asyncio.Semaphore(max_concurrency)
         empty = partial(create_zero_array, self.single_observation_space)
         self._slots = [
-            Slot(number, env, env, self.autoreset_mode, empty=empty, limit=limit, step_timeout=step_timeout)
+            Slot(number, env, self.autoreset_mode, empty=empty, limit=limit, step_timeout=step_timeout)
             for number, env in enumerate(self.envs)
         ]
         self.closed = False

@@ -4,7 +4,7 @@ import asyncio
 import multiprocessing
 import os
 from collections.abc import Callable, Coroutine, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from copy import deepcopy
 from dataclasses import dataclass
 from functools import partial
@@ -18,7 +18,7 @@ from gymnasium.wrappers.utils import create_zero_array
 from numpy.typing import NDArray
 
 from ors_gym.env._batch import batch_infos, with_final
-from ors_gym.env._slot import Slot, Threaded, Transition, is_async
+from ors_gym.env._slot import Slot, Transition
 from ors_gym.env._vector_arguments import ObservationMode, action_spaces, each_action, observation_spaces, reset_mask
 from ors_gym.portal import portal
 
@@ -51,9 +51,9 @@ class AsyncioVectorEnv(VectorEnv[Any, Any, NDArray[Any]]):
     """Steps many environments at once from one event loop, with the whole contract of `gymnasium.vector.SyncVectorEnv`.
 
     Sub-environments whose `reset`, `step` and `close` are coroutines are awaited in the loop of `ors_gym.portal`. Ordinary
-    environments run in worker threads. One that fails costs the others nothing: its episode is truncated, with an observation of
-    zeros and the reason in `info["error"]`, and it is reset at its turn; after a reset that failed, its next step is
-    truncated without asking it.
+    environments run in threads, each in one of its own. One that fails costs the others nothing: its episode is truncated, with
+    an observation of zeros and the reason in `info["error"]`, and it is reset at its turn; after a reset that failed, its next
+    step is truncated without asking it.
 
     Args:
         env_fns: Functions that make the sub-environments.
@@ -107,7 +107,6 @@ class AsyncioVectorEnv(VectorEnv[Any, Any, NDArray[Any]]):
         self.num_envs = len(self.env_fns)
         self.envs: list[Any] = []
         self._slots: list[Slot] = []
-        self._threads = ThreadPoolExecutor(self.num_envs, thread_name_prefix="ors-gym-env")
         self._owner = os.getpid()
         self._pending: _Pending | None = None
         self._last: list[Transition] = []
@@ -115,10 +114,9 @@ class AsyncioVectorEnv(VectorEnv[Any, Any, NDArray[Any]]):
         try:
             for number, env_fn in enumerate(self.env_fns):
                 env = env_fn()
-                run = env if is_async(env) else Threaded(env, self._threads)
                 self.envs.append(env)
                 self._slots.append(
-                    Slot(number, env, run, self.autoreset_mode, empty=self._empty, limit=limit, step_timeout=step_timeout)
+                    Slot(number, env, self.autoreset_mode, empty=self._empty, limit=limit, step_timeout=step_timeout)
                 )
             self.single_action_space, self.action_space = action_spaces(self.envs)
             self.single_observation_space, self.observation_space = observation_spaces(self.envs, observation_mode)
@@ -299,10 +297,7 @@ class AsyncioVectorEnv(VectorEnv[Any, Any, NDArray[Any]]):
         if pending is not None:
             pending.future.cancel()
             pending.future.exception()
-        try:
-            portal().call(_close_all, self._slots)
-        finally:
-            self._threads.shutdown(wait=False)
+        portal().call(_close_all, self._slots)
 
     def __del__(self) -> None:
         """Nothing: what Gymnasium does here would wait for an event loop that may have gone. Clients look after their sessions."""

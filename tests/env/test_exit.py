@@ -14,6 +14,9 @@ SCRIPTS = {
     "a vector environment": "envs = ORSVectorEnv(4, URL); envs.reset(seed=0)",
     "a vector environment in the middle of a step": "envs = ORSVectorEnv(4, URL); envs.reset(seed=0); envs.step_async([SLOW] * 4)",
     "ordinary environments in threads": "envs = AsyncioVectorEnv([lambda: ORSEnv(URL)] * 3); envs.reset(seed=0)",
+    "ordinary environments in threads, in the middle of a step": (
+        "envs = AsyncioVectorEnv([lambda: ORSEnv(URL)] * 3); envs.reset(seed=0); envs.step_async([SLOW] * 3)"
+    ),
     "a pool in flight": "pool = ORSEnvPool(4, URL); pool.async_reset(seed=0); pool.recv(4); pool.send([SLOW] * 2, [0, 1])",
     "an exception": "envs = ORSVectorEnv(4, URL); envs.reset(seed=0); raise SystemExit(3)",
 }

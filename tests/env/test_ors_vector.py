@@ -339,6 +339,15 @@ def test_orsenvs_with_wrappers_of_their_own_run_in_an_asynciovectorenv(ors_serve
     assert ors_server.live_sessions() == []
 
 
+def test_orsenvs_in_threads_are_closed_in_the_middle_of_a_step(fault_server: FaultServer) -> None:
+    envs = AsyncioVectorEnv([lambda: ORSEnv(fault_server.base_url)] * 3)
+    envs.reset()
+    envs.step_async([{"name": "slow", "input": {"seconds": 60}}] * 3)
+    fault_server.wait_for("call", 3)
+    envs.close()
+    assert fault_server.sessions == set()
+
+
 def test_gymnasiums_vector_wrappers_work_over_it(open_envs: Any, ors_server: Any) -> None:
     envs = wrappers.RecordEpisodeStatistics(
         wrappers.TransformReward(open_envs(2, ors_server, "counter"), lambda rewards: 10 * rewards)

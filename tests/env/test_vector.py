@@ -509,6 +509,7 @@ def test_close_ends_a_call_that_is_under_way(vectorize: Any) -> None:
     gate = envs.envs[0]
     envs.reset()
     envs.step_async([0, 0])
+    gate.entered.wait(60)
     envs.close()
     assert gate.cancelled
     assert gate.env.closed == 1
@@ -563,6 +564,27 @@ def test_ordinary_environments_run_at_once(vectorize: Any) -> None:
     envs = vectorize([Meeting] * 4)
     envs.reset()
     assert envs.step([1, 2, 3, 4])[1].tolist() == [1.0, 2.0, 3.0, 4.0]
+
+
+def test_an_ordinary_environment_stays_in_one_thread_which_ends_with_it(vectorize: Any) -> None:
+    class Threads(Countdown):
+        def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+            return super().step(threading.get_ident() % 1_000_003)
+
+        def close(self) -> None:
+            threads.append(threading.current_thread())
+
+    threads: list[threading.Thread] = []
+    envs = vectorize([Threads] * 2)
+    envs.reset()
+    first, second = envs.step([0, 0])[1].tolist(), envs.step([0, 0])[1].tolist()
+    assert first == second
+    assert first[0] != first[1]
+    envs.close()
+    assert len({thread.ident for thread in threads}) == 2
+    for thread in threads:
+        thread.join(timeout=60)
+    assert not any(thread.is_alive() for thread in threads)
 
 
 def test_no_more_run_at_once_than_max_concurrency(vectorize: Any) -> None:
