@@ -51,6 +51,9 @@ class Opener:
                     return await ahead.opening
                 except (EnvironmentFailure, InfrastructureError):
                     pass  # a new one says whether it is for good
+                except BaseException:
+                    await _discard(ahead.opening)
+                    raise
             else:
                 await _discard(ahead.opening)
         return await self._open(task, secrets)
@@ -83,7 +86,10 @@ class Opener:
 
 
 async def _discard(opening: asyncio.Task[Opened]) -> None:
+    """Closes a session that may be open already, also where this is cancelled meanwhile."""
     opening.cancel()
-    (outcome,) = await asyncio.gather(opening, return_exceptions=True)
-    if isinstance(outcome, Opened):
-        await outcome.session.aclose()
+    try:
+        await asyncio.wait((opening,))
+    finally:
+        if opening.done() and not opening.cancelled() and opening.exception() is None:
+            await opening.result().session.aclose()

@@ -1,5 +1,6 @@
 """`AsyncORSEnv`, the one place where a session becomes episodes: reset is create and prompt, step is a tool call."""
 
+import asyncio
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -54,6 +55,8 @@ class Shared:
 
 class AsyncORSEnv:
     """One ORS environment, one episode at a time, asynchronous. It makes no request until `reset`.
+
+    A `reset` or `step` that is called while another one runs waits for its turn; `close` does not.
 
     Args:
         environment: The environment, of a client that the caller closes.
@@ -164,6 +167,7 @@ class AsyncORSEnv:
         self._seed: int | None = None
         self._drawn: dict[str, int] = {}
         self._closed = False
+        self._turn = asyncio.Lock()
 
     @property
     def tools(self) -> tuple[ToolSpec, ...]:
@@ -198,10 +202,12 @@ class AsyncORSEnv:
             ValueError: An unknown option, split, or combination of them.
             SessionClosed: The environment is closed.
         """
-        if self._closed:
-            raise SessionClosed("this environment is closed; make a new one")
+        async with self._turn:
+            return await self._reset(seed, _checked(options))
+
+    async def _reset(self, seed: int | None, options: Mapping[str, Any]) -> tuple[Any, InfoDict]:
+        self._check_open()
         started_at, started = time.time(), time.perf_counter()
-        options = _checked(options)
         if seed is not None:
             self._np_random, self._np_random_seed = seeding.np_random(seed)
             self._seed = seed
@@ -211,6 +217,9 @@ class AsyncORSEnv:
         task = await self._next_task(options)
         secrets = options.get("secrets", self._secrets)
         opened = await self._open(task, secrets, started_at)
+        if self._closed:  # meanwhile
+            await opened.session.aclose()
+        self._check_open()
         self._session = opened.session
         self.episode = Episode(
             task=task,
@@ -241,8 +250,11 @@ class AsyncORSEnv:
             ResetNeeded: There is no episode, or it has ended.
             SessionClosed: The environment is closed.
         """
-        if self._closed:
-            raise SessionClosed("this environment is closed; make a new one")
+        async with self._turn:
+            return await self._step(action)
+
+    async def _step(self, action: Any) -> tuple[Any, float, bool, bool, InfoDict]:
+        self._check_open()
         episode, session = self.episode, self._session
         if episode is None or session is None:
             raise ResetNeeded("the episode has ended; call reset()" if episode else "call reset() before step()")
@@ -299,6 +311,10 @@ class AsyncORSEnv:
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.discovery.env_name!r}, {self._tasks.split(None)!r})"
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise SessionClosed("this environment is closed; make a new one")
 
     async def _next_task(self, options: Mapping[str, Any]) -> TaskRef:
         if not _names_task(options):

@@ -257,6 +257,41 @@ async def test_a_reset_that_is_cancelled_leaves_no_session(fault_server: FaultSe
     assert fault_server.sessions == set()
 
 
+async def test_calls_that_overlap_take_turns(open_engine: Any, ors_server: Any) -> None:
+    env = await open_engine(ors_server, "counter")
+    await asyncio.gather(*(env.reset(options=EIGHT) for _ in range(3)))
+    assert ors_server.live_sessions() == [env.episode.session_id]
+
+    steps = await asyncio.gather(*(env.step(ADD_5) for _ in range(3)), return_exceptions=True)
+    assert [step[:4] for step in steps[:2]] == [
+        ("The total is 5 of 8.", 0.5, False, False),
+        ("The total is 10 of 8.", 0.5, True, False),
+    ]
+    assert isinstance(steps[2], ResetNeeded)
+    assert env.episode.outcome == "finished"
+
+
+async def test_a_reset_during_a_step_begins_when_the_step_has_ended(open_engine: Any, ors_server: Any) -> None:
+    env = await open_engine(ors_server, "faulty")
+    await env.reset()
+    step = asyncio.create_task(env.step({"name": "slow", "input": {"seconds": 0.1}}))
+    await asyncio.sleep(0)
+    await env.reset()
+    assert (await step)[:2] == ("That took 0.1 s.", 0.5)
+    assert (await env.step({"name": "finish", "input": {}}))[1:4] == (1.0, True, False)
+
+
+async def test_a_close_during_a_reset_leaves_no_session(fault_server: FaultServer, open_engine: Any) -> None:
+    env = await open_engine(fault_server)
+    fault_server.script("prompt", Fault(delay=0.2))
+    reset = asyncio.create_task(env.reset())
+    await asyncio.to_thread(fault_server.wait_for, "prompt")
+    await env.close()
+    with pytest.raises(SessionClosed, match="this environment is closed"):
+        await reset
+    assert fault_server.sessions == set()
+
+
 async def test_a_reset_that_fails_is_tried_again_in_fresh_sessions(fault_server: FaultServer, open_engine: Any) -> None:
     env = await open_engine(fault_server)
     fault_server.script("prompt", Fault(status=500), Fault(status=500))
@@ -548,6 +583,24 @@ async def test_a_session_ahead_that_is_not_wanted_is_closed(fault_server: FaultS
     await asyncio.to_thread(fault_server.wait_for, "prompt", 2)
     await env.reset(options={"index": 0})
     assert fault_server.sessions == {env.episode.session_id}
+
+
+@pytest.mark.parametrize("method", ["reset", "close"])
+async def test_a_session_ahead_is_closed_if_the_call_that_wants_or_discards_it_is_cancelled_at_any_await(
+    fault_server: FaultServer, open_engine: Any, method: str
+) -> None:
+    for awaits in range(1, 12):
+        env = await open_engine(fault_server, prefetch=True)
+        await env.reset(seed=3)
+        ahead = env._opener._ahead.opening
+        await asyncio.wait((ahead,))
+        call = asyncio.create_task(getattr(env, method)())
+        for _ in range(awaits):
+            await asyncio.sleep(0)
+        call.cancel()
+        await asyncio.wait((call,))
+        await env.close()
+        assert fault_server.sessions == set()
 
 
 async def test_a_session_ahead_that_failed_is_opened_anew(fault_server: FaultServer, open_engine: Any) -> None:
