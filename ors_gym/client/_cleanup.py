@@ -29,6 +29,13 @@ class Cleanup(asyncio.Task[T]):
         """Ends it after all."""
         super().cancel()
 
+    async def ended(self) -> None:
+        """Waits for its end, whatever that is. A caller that is cancelled leaves it running."""
+        if not self.done():
+            end: asyncio.Future[None] = self.get_loop().create_future()
+            self.add_done_callback(lambda _: None if end.done() else end.set_result(None))
+            await end
+
 
 class Cleanups:
     """The cleanup tasks of a client."""
@@ -49,12 +56,10 @@ class Cleanups:
         Returns:
             Whether it came to its own end.
         """
-        if task.done():
-            return True
-        loop = asyncio.get_running_loop()
-        timer = None if seconds is None else loop.call_later(seconds, task.give_up)
-        task.add_done_callback(lambda _: timer.cancel() if timer else None)
-        await asyncio.wait((task,))
+        if not task.done() and seconds is not None:
+            timer = task.get_loop().call_later(seconds, task.give_up)
+            task.add_done_callback(lambda _: timer.cancel())
+        await task.ended()
         return not task.cancelled()
 
     async def finish_others(self, seconds: float) -> None:

@@ -1,6 +1,5 @@
 """How a session comes to be: `/create_session`, then `/create`, whose answer may get lost, until there is one for certain."""
 
-import asyncio
 import base64
 from dataclasses import dataclass
 from typing import Literal
@@ -66,7 +65,7 @@ class Creation:
                     continue
                 if answer.status != 200:
                     raise answer.error()
-                sid = await session_id_in(answer)
+                sid = session_id_in(answer)
                 if not is_session_id(sid):
                     raise answer.broken_standard("the session id is not 1 to 512 visible ASCII characters")
                 form = await self._secrets_form(server)
@@ -107,7 +106,7 @@ class Creation:
             body = self._body(with_secrets=True)
         posting = core.cleanups.start(core.http.exchange(live.call("POST", "create", body, headers), limit=""))
         try:
-            await asyncio.wait((posting,))
+            await posting.ended()
         except BaseException:
             await core.delete(live, posting)
             raise

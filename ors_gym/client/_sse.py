@@ -3,7 +3,7 @@
 import asyncio
 import codecs
 import logging
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Iterator
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -33,7 +33,7 @@ class Outcome:
     error: str = ""
 
 
-async def session_id_in(answer: Answer) -> str:
+def session_id_in(answer: Answer) -> str:
     """The session id that `/create_session` answered with: as JSON, or as the `task_id` of an event stream.
 
     Raises:
@@ -44,8 +44,7 @@ async def session_id_in(answer: Answer) -> str:
     if not is_event_stream(answer.headers):
         return answer.decode(session_id_adapter).sid
     try:
-        events = EventSource(_Whole(answer))  # type: ignore[arg-type]
-        async for event in events.aiter_sse():
+        for event in EventSource(_Whole(answer)).iter_sse():  # type: ignore[arg-type]
             if event.event == "task_id":
                 return event.data
     except UnicodeDecodeError as error:
@@ -60,7 +59,7 @@ class _Whole:
     answer: Answer
     headers: ClassVar = _CHECKED
 
-    async def aiter_text(self) -> AsyncGenerator[str, None]:
+    def iter_text(self) -> Iterator[str]:
         yield self.answer.body.decode("utf-8-sig")
 
 
