@@ -184,11 +184,11 @@ class RowMaker:
             raise errors.exceptions[0] from None
         starts = [start for task in tasks if (start := task.result()) is not None]
         if failures:
-            first = next(iter(failures.values()))
+            first = failures[min(failures)]
             if not starts:
                 raise first
             logger.warning(
-                "%d tasks cannot be set up and are left out: %s; the first: %s", len(failures), list(failures)[:10], first
+                "%d tasks cannot be set up and are left out: %s; the first: %s", len(failures), sorted(failures)[:10], first
             )
         return starts
 

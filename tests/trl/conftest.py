@@ -10,8 +10,8 @@ import pytest
 from ors_gym.serving import LocalServer
 
 _MODULES = {
-    "tests.trl.environments": ["Copy", "Code"],
-    "tests.servers.environments": ["Arithmetic", "Counter", "Faulty", "TaskTools"],
+    "tests.trl.environments": ["Copy", "Code", "Million"],
+    "tests.servers.environments": ["Arithmetic", "Counter", "Faulty", "TaskTools", "BrokenSetup"],
 }
 
 

@@ -59,3 +59,35 @@ class Code(Environment):
         """Press a digit."""
         right = self.looked and params.digit == self.task_spec["digit"]
         return ToolOutput(blocks=[TextBlock(text="good" if right else "bad")], reward=float(right), finished=True)
+
+
+class Million(Environment):
+    """A split of a million tasks, which are not listed."""
+
+    @classmethod
+    def list_splits(cls):
+        return ["train"]
+
+    @classmethod
+    def list_tasks(cls, split):
+        raise RuntimeError("a million tasks are not listed")
+
+    @classmethod
+    async def num_tasks(cls, split):
+        return 1_000_000
+
+    @classmethod
+    async def get_task(cls, split, index):
+        return {"number": index}
+
+    @classmethod
+    async def get_task_range(cls, split, start=None, stop=None):
+        return [{"number": number} for number in range(start, stop)]
+
+    def get_prompt(self):
+        return [TextBlock(text=f"task {self.task_spec['number']}")]
+
+    @tool
+    def done(self) -> ToolOutput:
+        """End the episode."""
+        return ToolOutput(blocks=[TextBlock(text="ok")], reward=1.0, finished=True)

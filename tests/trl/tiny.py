@@ -3,13 +3,14 @@
 import json
 from collections.abc import Sequence
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 import torch
 from tokenizers import AddedToken, Tokenizer
 from tokenizers.models import WordLevel
 from tokenizers.pre_tokenizers import WhitespaceSplit
-from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast, PrinterCallback, set_seed
+from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast, PrinterCallback, TrainerCallback, set_seed
 from trl import GRPOConfig, GRPOTrainer
 
 torch.set_num_threads(1)
@@ -90,6 +91,7 @@ def make_trainer(
     tokenizer: PreTrainedTokenizerFast | None = None,
     allowed: Sequence[str] | None = None,
     seed: int = 0,
+    stop_at: float | None = None,
     trainer_class: type = GRPOTrainer,
     config_class: type = GRPOConfig,
     **config: Any,
@@ -102,6 +104,7 @@ def make_trainer(
         tokenizer: By default the one for `look` and `press`.
         allowed: The only tokens that may be sampled, one a turn; None allows all.
         seed: Of weights and sampling.
+        stop_at: The mean reward of five steps with which training ends before `max_steps`.
         **config: Of the trainer's configuration.
     """
     tokenizer = tokenizer or make_tokenizer()
@@ -130,7 +133,18 @@ def make_trainer(
         model=make_model(tokenizer, seed), args=config_class(**(defaults | config)), processing_class=tokenizer, **kwargs
     )
     trainer.remove_callback(PrinterCallback)
+    if stop_at is not None:
+        trainer.add_callback(_StopAt(stop_at))
     return trainer
+
+
+class _StopAt(TrainerCallback):
+    def __init__(self, reward: float) -> None:
+        self._reward = reward
+
+    def on_log(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        last = [entry["reward"] for entry in state.log_history[-5:] if "reward" in entry]
+        control.should_training_stop = len(last) == 5 and fmean(last) >= self._reward
 
 
 def logged(trainer: Any, name: str) -> list[float]:
