@@ -1,6 +1,6 @@
 """PPO in one file, in the manner of CleanRL, on a vector of ORS environments that one event loop steps all at once.
 
-    pip install 'ors-gym[cleanrl]'
+    pip install 'ors-gym[cleanrl,server,plot]'
     python integrations/cleanrl/ppo.py                                                        # starts a server of its own
     python integrations/cleanrl/ppo.py --base-url http://localhost:8080 --env my_env --split train
 
