@@ -144,7 +144,7 @@ class Core:
         if self._slots is not None:
             self._slots.release()
 
-    def adopt(self, sid: str, server: Server, env_name: str, timeout: Timeout, redactor: Redactor, cookies: httpx.Cookies) -> Live:
+    def adopt(self, sid: str, server: Server, env_name: str, timeout: Timeout, redactor: Redactor, cookies: Cookies) -> Live:
         """From here on the session is kept alive, and deleted however this ends."""
         headers, json_headers = self.headers.copy(), self.json_headers.copy()
         headers["X-Session-ID"] = json_headers["X-Session-ID"] = sid
@@ -280,7 +280,7 @@ class Core:
 
 def _plain_deletion(live: Live) -> httpx.Request:
     request = httpx.Request("POST", live.server.url("delete"), headers=live.headers)
-    live.cookies.set_cookie_header(request)
+    live.cookies.add_to(request)
     return request
 
 

@@ -4,14 +4,12 @@ import base64
 from dataclasses import dataclass
 from typing import Literal
 
-import httpx
-
 from ors_gym.client._config import Timeout
 from ors_gym.client._core import Core
 from ors_gym.client._json import dump
 from ors_gym.client._limits import Attempts, retry_after
 from ors_gym.client._live import Live
-from ors_gym.client._messages import Answer, Broken, Call
+from ors_gym.client._messages import Answer, Broken, Call, Cookies
 from ors_gym.client._servers import Server
 from ors_gym.client._sse import session_id_in
 from ors_gym.client._urls import is_session_id
@@ -58,7 +56,7 @@ class Creation:
         attempts = Attempts(core.http.retry, self.timeout.setup)
         while True:
             with core.pick_server().expecting_session() as server:
-                cookies = httpx.Cookies()
+                cookies = Cookies()
                 call = self._call("POST", server, "create_session", cookies)
                 answer = await core.http.attempt(call, attempts, patient=True)
                 if answer is None:
@@ -76,7 +74,7 @@ class Creation:
             await attempts.pause(refusal.error, retry_after=refusal.retry_after, asked_to_wait=refusal.asked_to_wait)
             core.http.counters.retries += 1
 
-    def _call(self, method: str, server: Server, endpoint: str, cookies: httpx.Cookies | None = None) -> Call:
+    def _call(self, method: str, server: Server, endpoint: str, cookies: Cookies | None = None) -> Call:
         return Call(method, server, endpoint, self.core.headers, self.timeout, self.redactor, cookies=cookies)
 
     async def _secrets_form(self, server: Server) -> SecretsForm:

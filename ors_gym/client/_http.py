@@ -18,7 +18,6 @@ from ors_gym.client._transport import Transport, classify, drain
 from ors_gym.errors import ProtocolError, SessionClosed
 
 _MAX_REDIRECTS = 5
-_MAX_COOKIES = 50
 _RETRIED = frozenset({429, 502, 503, 504})
 
 
@@ -178,12 +177,12 @@ class Http:
             request = httpx.Request(call.method, url, headers=call.headers, stream=body, extensions={"timeout": timeouts})
             request.headers.encoding = "ascii"  # or httpx finds it out, at a cost, for each request
             request.read()
-            if cookies:
-                cookies.set_cookie_header(request)
+            if cookies is not None:
+                cookies.add_to(request)
             send = self._transport.transfer if self._auth is None else self._authenticated
             response = await send(request)
-            if cookies is not None and "set-cookie" in response.headers and len(cookies.jar) < _MAX_COOKIES:
-                cookies.extract_cookies(response)
+            if cookies is not None:
+                cookies.take_from(response)
             if not 300 <= response.status_code < 400 or "location" not in response.headers:
                 return response
             await drain(response)

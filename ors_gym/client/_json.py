@@ -7,6 +7,7 @@ import pydantic_core
 from pydantic import TypeAdapter, ValidationError
 
 T = TypeVar("T")
+_encoder = json.JSONEncoder(allow_nan=False, separators=(",", ":"))
 
 
 class BadPayload(ValueError):
@@ -61,7 +62,7 @@ def dump(value: Any) -> bytes:
         ValueError: NaN or an infinity, or a reference to itself.
         TypeError: A value that JSON has not.
     """
-    return json.dumps(value, allow_nan=False, separators=(",", ":")).encode("ascii")
+    return _encoder.encode(value).encode("ascii")
 
 
 def _refuse_constant(name: str) -> NoReturn:

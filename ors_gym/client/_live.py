@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 import httpx
 
 from ors_gym.client._config import Timeout
-from ors_gym.client._messages import Call
+from ors_gym.client._messages import Call, Cookies
 from ors_gym.client._servers import Server
 from ors_gym.client._urls import quote_segment
 from ors_gym.secrets import Redactor
@@ -37,7 +37,7 @@ class Live:
     json_headers: httpx.Headers
     timeout: Timeout
     redactor: Redactor
-    cookies: httpx.Cookies
+    cookies: Cookies
     last_request: float = field(default_factory=time.monotonic)
     idle: float = 0.0
     open: bool = True

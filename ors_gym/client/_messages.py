@@ -1,6 +1,5 @@
 """A request, its answer, and what it means that there is none."""
 
-from collections.abc import AsyncGenerator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -20,6 +19,28 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 _MAX_WORDS = 2000
 TRANSPORT_ERRORS = (httpx.HTTPError, aiohttp.ClientError, OSError, RuntimeError)
+
+
+class Cookies:
+    """The cookies of a session: a balancer may know it by them."""
+
+    __slots__ = ("_jar",)
+    _most = 50
+
+    def __init__(self) -> None:
+        self._jar: httpx.Cookies | None = None
+
+    def add_to(self, request: httpx.Request) -> None:
+        """Sends the cookies that the request's URL may have."""
+        if self._jar is not None:
+            self._jar.set_cookie_header(request)
+
+    def take_from(self, response: httpx.Response) -> None:
+        """Keeps the cookies that an answer sets, as long as they are not too many."""
+        if "set-cookie" in response.headers:
+            self._jar = self._jar or httpx.Cookies()
+            if len(self._jar.jar) < self._most:
+                self._jar.extract_cookies(response)
 
 
 @dataclass(slots=True)
@@ -46,7 +67,7 @@ class Call:
     redactor: Redactor
     content: bytes = b""
     session_id: str | None = None
-    cookies: httpx.Cookies | None = None
+    cookies: Cookies | None = None
 
     def describe(self) -> str:
         """The request in words, for a message."""
@@ -81,29 +102,38 @@ class Reply:
     received: int = 0
     error: str = ""
 
-    async def chunks(self) -> AsyncGenerator[bytes, None]:
-        """The body as it comes.
+    async def read(self) -> "Answer":
+        """The answer with its whole body.
 
         Raises:
             ProtocolError: It is longer than `max_response_bytes`.
             Broken: The connection broke.
         """
-        counters, limit = self.http.counters, self.http.max_response_bytes
+        chunks: list[bytes] = []
         try:
             async for chunk in self.stream:
-                self.received += len(chunk)
-                counters.bytes_received += len(chunk)
-                if self.received > limit:
-                    raise self.broken_standard(f"the response is longer than max_response_bytes={limit}")
-                yield chunk
+                self.count(chunk)
+                chunks.append(chunk)
         except TRANSPORT_ERRORS as failure:
-            broken = self.http.classify(self.call, failure)
-            self.error = str(broken)
-            raise broken from failure
+            raise self.broken(failure) from failure
+        return Answer(self.call, self.status, self.headers, b"".join(chunks))
 
-    async def read(self) -> "Answer":
-        """The answer with its whole body. Raises what `chunks` raises."""
-        return Answer(self.call, self.status, self.headers, b"".join([chunk async for chunk in self.chunks()]))
+    def count(self, chunk: bytes) -> None:
+        """Notes a part of the body that has come.
+
+        Raises:
+            ProtocolError: The body is longer than `max_response_bytes`.
+        """
+        self.received += len(chunk)
+        self.http.counters.bytes_received += len(chunk)
+        if self.received > self.http.max_response_bytes:
+            raise self.broken_standard(f"the response is longer than max_response_bytes={self.http.max_response_bytes}")
+
+    def broken(self, failure: Exception) -> Broken:
+        """What a failure of the connection in the middle of the body means."""
+        broken = self.http.classify(self.call, failure)
+        self.error = str(broken)
+        return broken
 
     def broken_standard(self, problem: str) -> ProtocolError:
         """The error of an answer that is not what the standard says."""

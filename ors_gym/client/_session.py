@@ -162,7 +162,7 @@ class AsyncSession:
         live = self._use("list_tools")
         if self._tools is None:
             async with self._within_episode(), Limit("setup", self._timeout.setup, self):
-                answer = await self._core.http.request(lambda: live.env_call("GET", "task_tools"), limit="setup")
+                answer = await self._core.http.request(lambda: live.env_call("GET", "task_tools"), limit="")
                 if answer.status == 404 and await self._core.is_alive(live):
                     answer = await self._core.http.request(lambda: live.env_call("GET", "tools"))
             if answer.status != 200:
@@ -238,7 +238,7 @@ class AsyncSession:
         if self._readiness is None:
             async with self._preparing, Limit("setup", self._timeout.setup, self):
                 if self._readiness is None:
-                    answer = await self._core.http.request(lambda: live.env_call("GET", "prompt"), limit="setup")
+                    answer = await self._core.http.request(lambda: live.env_call("GET", "prompt"), limit="")
                     if answer.status != 200:
                         raise self._failure(live, answer)
                     self._readiness = answer

@@ -10,7 +10,7 @@ from typing import ClassVar
 import httpx
 from httpx_sse import EventSource
 
-from ors_gym.client._messages import Answer, Broken, Reply
+from ors_gym.client._messages import TRANSPORT_ERRORS, Answer, Broken, Reply
 from ors_gym.errors import ConnectionFailed, ProtocolError
 from ors_gym.protocol import session_id_adapter
 
@@ -72,12 +72,16 @@ class _Text:
 
     async def aiter_text(self) -> AsyncGenerator[str, None]:
         decoder = codecs.getincrementaldecoder("utf-8-sig")()
+        reply = self.reply
         try:
-            async for chunk in self.reply.chunks():
+            async for chunk in reply.stream:
+                reply.count(chunk)
                 if text := decoder.decode(chunk):
                     yield text
         except UnicodeDecodeError as error:
-            raise self.reply.broken_standard(f"the event stream is not UTF-8: {error.reason}") from None
+            raise reply.broken_standard(f"the event stream is not UTF-8: {error.reason}") from None
+        except TRANSPORT_ERRORS as failure:
+            raise reply.broken(failure) from failure
 
 
 def is_event_stream(headers: httpx.Headers) -> bool:

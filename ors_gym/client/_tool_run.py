@@ -159,7 +159,7 @@ def input_object(name: Any, input: Any) -> JSONObject:
     Raises:
         InvalidAction: It is none, or the name is no string: a policy said so, and no server needs to be asked.
     """
-    if isinstance(name, str) and isinstance(input, Mapping | None):
+    if isinstance(name, str) and (input is None or isinstance(input, Mapping)):
         return dict(input or {})
     given = f"{type(name).__name__} and {type(input).__name__}"
     raise InvalidAction(f"a tool call needs a name and an object as its input, not {given}")
