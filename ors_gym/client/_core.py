@@ -16,7 +16,7 @@ from ors_gym.client._config import Retry, Timeout
 from ors_gym.client._http import Http
 from ors_gym.client._keepalive import Alive, Keepalive
 from ors_gym.client._live import Live
-from ors_gym.client._messages import Answer, Broken, Call
+from ors_gym.client._messages import Answer, Broken, Call, Cookies
 from ors_gym.client._servers import Server, Servers
 from ors_gym.client._stats import Stats
 from ors_gym.errors import ORSError, SessionClosed, SessionLost
