@@ -15,7 +15,10 @@ MAX_IMAGE = 2 * 2**20
 _IMAGE_TYPES = frozenset({"image/png", "image/jpeg", "image/gif", "image/webp"})
 _BASE64 = re.compile(r"[A-Za-z0-9+/]+={0,2}")
 _MUTED = "opacity:.65"
-_PRE = "margin:.2em 0;padding:.5em .7em;white-space:pre-wrap;overflow-wrap:anywhere;word-break:normal;unicode-bidi:plaintext;border-radius:4px"
+_PRE = (
+    "margin:.2em 0;padding:.5em .7em;white-space:pre-wrap;"
+    "overflow-wrap:anywhere;word-break:normal;unicode-bidi:plaintext;border-radius:4px"
+)
 _BOX = "margin:.4em 0;padding:.5em .8em;border:1px solid rgba(128,128,128,.35);border-radius:6px;max-width:60em"
 _GROUND = "background:rgba(128,128,128,.1)"
 
