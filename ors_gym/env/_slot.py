@@ -115,7 +115,8 @@ class Slot:
             return Transition(failed.observation, truncated=True, info=failed.info)
         try:
             async with self._limit:
-                observation, reward, terminated, truncated, info = await self._timed_step(action)
+                step = self._run.step if self._step_timeout is None else self._timed_step
+                observation, reward, terminated, truncated, info = await step(action)
             failure = getattr(self._inner, "failure", None) if truncated else None
             return Transition(observation, reward, terminated, truncated, info, error=failure)
         except Exception as error:
@@ -125,8 +126,6 @@ class Slot:
             raise
 
     async def _timed_step(self, action: Any) -> tuple[Any, float, bool, bool, Mapping[str, Any]]:
-        if self._step_timeout is None:
-            return await self._run.step(action)
         try:
             async with asyncio.timeout(self._step_timeout) as deadline:
                 return await self._run.step(action)

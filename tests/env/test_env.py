@@ -40,10 +40,10 @@ from tests.env.conftest import ADD_5, RIGHT
 ors_gym.env.register()
 
 EIGHT = {"split": "train", "index": 5}  # "Count to 8."
-FORMATS = [("tool_call", "text"), ("json", "text"), ("tool_call", "blocks"), ("json", "multimodal"), ("text", "text")]
 
 
-@pytest.mark.parametrize(("action_format", "observation_format"), FORMATS)
+@pytest.mark.parametrize("action_format", ["tool_call", "json", "text"])
+@pytest.mark.parametrize("observation_format", ["text", "blocks", "multimodal"])
 def test_check_env_passes_in_every_mode(real_server: Any, action_format: str, observation_format: str) -> None:
     env = gym.make(
         "ors_gym/ORS-v0",

@@ -250,17 +250,18 @@ def test_an_unreachable_server_is_clear_at_construction() -> None:
 # Sessions
 
 
-def test_all_calls_are_in_flight_together(fault_server: FaultServer, open_envs: Any) -> None:
+def test_all_calls_are_in_flight_together() -> None:
     together = asyncio.Barrier(8)
 
     async def meet(given: dict[str, Any]) -> dict[str, Any]:
         await asyncio.wait_for(together.wait(), 60)
         return {"blocks": [], "reward": 1.0, "finished": False}
 
-    fault_server._tools["meet"] = meet
-    envs = open_envs(8, fault_server)
-    envs.reset(seed=0)
-    assert envs.step([{"name": "meet", "input": {}}] * 8)[1].tolist() == [1.0] * 8
+    with FaultServer(tools={"meet": meet}) as server:
+        envs = ORSVectorEnv(8, server.base_url)
+        envs.reset(seed=0)
+        assert envs.step([{"name": "meet", "input": {}}] * 8)[1].tolist() == [1.0] * 8
+        envs.close()
 
 
 def test_with_prefetch_the_next_sessions_are_opened_ahead(fault_server: FaultServer, open_envs: Any) -> None:

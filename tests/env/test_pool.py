@@ -73,26 +73,27 @@ def test_a_slow_environment_holds_up_no_other(fault_server: FaultServer, open_po
     assert pool.num_in_flight == 4
 
 
-def test_results_come_in_the_order_in_which_they_are_ready_each_once(fault_server: FaultServer, open_pool: Any) -> None:
+def test_results_come_in_the_order_in_which_they_are_ready_each_once() -> None:
     gates = {name: threading.Event() for name in "abc"}
 
     async def wait(given: dict[str, Any]) -> dict[str, Any]:
         await asyncio.to_thread(gates[given["gate"]].wait, 60)
         return {"blocks": [{"type": "text", "text": given["gate"]}], "reward": 0.0, "finished": False}
 
-    fault_server._tools["wait"] = wait
-    pool = open_pool(3, fault_server)
-    pool.async_reset(seed=0)
-    pool.recv(min_size=3, timeout=60)
-    pool.send([{"name": "wait", "input": {"gate": gate}} for gate in "abc"], [0, 1, 2])
-    order = []
-    for gate in "cab":
-        gates[gate].set()
-        batch = pool.recv(timeout=60)
-        order.append((batch.env_ids.tolist(), batch.observations))
-    assert order == [([2], ("c",)), ([0], ("a",)), ([1], ("b",))]
-    with pytest.raises(RuntimeError, match="nothing is in flight"):
-        pool.recv()
+    with FaultServer(tools={"wait": wait}) as server:
+        pool = ORSEnvPool(3, server.base_url)
+        pool.async_reset(seed=0)
+        pool.recv(min_size=3, timeout=60)
+        pool.send([{"name": "wait", "input": {"gate": gate}} for gate in "abc"], [0, 1, 2])
+        order = []
+        for gate in "cab":
+            gates[gate].set()
+            batch = pool.recv(timeout=60)
+            order.append((batch.env_ids.tolist(), batch.observations))
+        assert order == [([2], ("c",)), ([0], ("a",)), ([1], ("b",))]
+        with pytest.raises(RuntimeError, match="nothing is in flight"):
+            pool.recv()
+        pool.close()
 
 
 def test_sizes_bound_a_batch_and_min_size_is_no_more_than_is_in_flight(fault_server: FaultServer, open_pool: Any) -> None:

@@ -2,6 +2,7 @@
 
 import json
 import pickle
+import warnings
 from collections.abc import Iterator
 from typing import Any
 
@@ -40,6 +41,17 @@ def test_make_gives_an_orsenv_and_make_vec_an_orsvectorenv(ors_server: Any) -> N
     observations, _ = envs.reset(seed=0)
     assert observations[0] == observations[1]
     envs.close()
+
+
+@pytest.mark.parametrize("env_id", ["ors_gym/ORS-v0", "ors_gym:ors_gym/ORS-v0"])
+def test_an_episode_by_either_form_of_the_id_warns_of_nothing(real_server: Any, env_id: str) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        env = gym.make(env_id, base_url=real_server.base_url, env_name="faulty")
+        env.reset(seed=0)
+        for action in ("echo", {"name": "no_reward", "input": {}}, {"name": "image", "input": {}}, {"name": "boom", "input": {}}):
+            env.step(action)
+        env.close()
 
 
 def test_under_make_vec_max_episode_steps_is_max_steps(ors_server: Any) -> None:
