@@ -174,11 +174,14 @@ from matplotlib import pyplot as plt  # noqa: E402
 
 args.out.mkdir(parents=True, exist_ok=True)
 steps, episode_rewards = np.array(curve).reshape(-1, 2).T
-window = min(64, max(1, len(episode_rewards) // 10))
+buckets = [bucket for bucket in np.array_split(np.arange(len(steps)), 25) if len(bucket)]
 plt.figure(figsize=(6, 3.5))
 plt.plot(steps, episode_rewards, ".", alpha=0.15, label="an episode")
-if len(episode_rewards):
-    plt.plot(steps[window - 1 :], np.convolve(episode_rewards, np.ones(window) / window, "valid"), label=f"mean of {window}")
-plt.xlabel("tool calls"), plt.ylabel("reward"), plt.legend(), plt.title("Groups on Ray"), plt.tight_layout()
+plt.plot([steps[b].mean() for b in buckets], [episode_rewards[b].mean() for b in buckets], label="mean")
+plt.xlabel("tool calls")
+plt.ylabel("reward")
+plt.legend()
+plt.title("Groups on Ray")
+plt.tight_layout()
 plt.savefig(args.out / "curve.png", dpi=120)
 print(f"the curve is {args.out / 'curve.png'}")

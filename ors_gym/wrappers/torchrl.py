@@ -6,7 +6,7 @@ Needs the extra `torchrl`. A policy reads and writes them as TorchRL's non-tenso
 from collections.abc import Sequence
 from typing import Any
 
-from tensordict import NonTensorData, NonTensorStack, TensorDictBase
+from tensordict import NonTensorData, NonTensorStack, TensorDictBase, is_non_tensor
 from torchrl.data import NonTensor
 from torchrl.envs.libs.gym import register_gym_spec_conversion
 
@@ -19,9 +19,9 @@ class ValueSpec(NonTensor):  # type: ignore[misc] # TorchRL has no types
     def _encode_eager(self, val: Any, *, ignore_device: bool = False) -> TensorDictBase:
         return _stacked(val, self.shape)
 
-    def to_numpy(self, val: TensorDictBase, safe: bool | None = None) -> Any:
+    def to_numpy(self, val: Any, safe: bool | None = None) -> Any:
         """The value, or the list of them, as Gymnasium's environment wants it."""
-        return val.tolist()
+        return val.tolist() if is_non_tensor(val) else val
 
 
 @register_gym_spec_conversion(ValueSpace)  # type: ignore[untyped-decorator]
