@@ -19,7 +19,7 @@ _LAST_RESORT_SECONDS = 10.0
 class Cleanup(asyncio.Task[T]):
     """A task that cancellation does not end: a loop that goes down cancels every task once, and then waits for it.
 
-    Its work limits its own time by other means than `asyncio.timeout`, which cancels too.
+    `Limit` ends it; `asyncio.timeout`, which cancels too, does not.
     """
 
     def cancel(self, msg: Any | None = None) -> bool:
@@ -30,7 +30,7 @@ class Cleanup(asyncio.Task[T]):
         super().cancel()
 
     async def ended(self) -> None:
-        """Waits for its end, whatever that is. A caller that is cancelled leaves it running."""
+        """Waits for its end, whatever that is. A caller that is cancelled leaves it running. (`asyncio.wait` costs more.)"""
         if not self.done():
             end: asyncio.Future[None] = self.get_loop().create_future()
             self.add_done_callback(lambda _: None if end.done() else end.set_result(None))
@@ -49,18 +49,6 @@ class Cleanups:
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
         return task
-
-    async def finish(self, task: "Cleanup[Any]", seconds: float | None) -> bool:
-        """Waits for a task, and ends it after `seconds`. A caller that is cancelled leaves it running.
-
-        Returns:
-            Whether it came to its own end.
-        """
-        if not task.done() and seconds is not None:
-            timer = task.get_loop().call_later(seconds, task.give_up)
-            task.add_done_callback(lambda _: timer.cancel())
-        await task.ended()
-        return not task.cancelled()
 
     async def finish_others(self, seconds: float) -> None:
         """Waits, within a cleanup task, for all others, and ends those that take longer than `seconds`."""

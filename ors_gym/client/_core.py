@@ -25,7 +25,7 @@ from ors_gym.secrets import Redactor
 logger = logging.getLogger("ors_gym.client")
 
 _PING_AGAIN = 1.0  # seconds after which a keepalive ping that failed is tried again
-_DELETE_SECONDS = 30.0
+_CLOSE_SECONDS = 30.0  # that deletions may take when the client is closed
 _CREATE_GRACE = 5.0  # seconds that a `/create` of a cancelled caller may still take, until it is deleted unanswered
 _EXIT_SECONDS = 10.0
 
@@ -172,17 +172,19 @@ class Core:
             creation: Its `/create`, if that is under way: it is waited for, so that nothing appears after the deletion.
         """
         if self.in_own_process and self.release(live):
-            task = self.cleanups.start(self._delete(live, creation))
-            if not await self.cleanups.finish(task, _DELETE_SECONDS):
-                self._not_deleted(live, f"no answer within {_DELETE_SECONDS} s")
+            await self.cleanups.start(self._delete(live, creation)).ended()
 
     async def _delete(self, live: Live, creation: Cleanup[Answer] | None) -> None:
-        if creation is not None:
-            await self.cleanups.finish(creation, _CREATE_GRACE)
+        if creation is not None and not creation.done():
+            creation.get_loop().call_later(_CREATE_GRACE, creation.give_up)
+            await creation.ended()
         try:
-            answer = await self.http.request(lambda: live.call("POST", "delete"), limit="")
+            answer = await self.http.request(lambda: live.call("POST", "delete"))
         except ORSError as error:
             self._not_deleted(live, str(error))
+        except asyncio.CancelledError:
+            self._not_deleted(live, f"no answer within {_CLOSE_SECONDS} s")
+            raise
         else:
             if answer.status not in (200, 204, 404, 410):
                 self._not_deleted(live, str(answer.error()))
@@ -230,7 +232,7 @@ class Core:
     async def aclose(self) -> None:
         """Deletes the sessions that are open and closes the connections."""
         if not self.closed and self.in_own_process:
-            await self.cleanups.finish(self._begin_closing(), None)
+            await self._begin_closing().ended()
 
     def _begin_closing(self) -> Cleanup[None]:
         self.closed = True
@@ -244,7 +246,7 @@ class Core:
         return self.cleanups.start(self._close_connections())
 
     async def _close_connections(self) -> None:
-        await self.cleanups.finish_others(_DELETE_SECONDS)
+        await self.cleanups.finish_others(_CLOSE_SECONDS)
         await self.http.aclose()
 
     def collected(self) -> int:

@@ -96,7 +96,7 @@ class Http:
             Broken: The connection failed.
             ProtocolError: The answer breaks the rules of HTTP or the limit on size.
         """
-        async with Limit(limit, getattr(call.timeout, limit) if limit else None, call):
+        with Limit(limit, getattr(call.timeout, limit) if limit else None, call):
             reply = await self.send(call, silence=None)
             try:
                 return await reply.read()

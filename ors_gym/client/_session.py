@@ -95,12 +95,12 @@ class AsyncSession:
 
         Standard: HTTP API, POST /create_session and POST /create.
         """
-        self._core.enter(self.describe())
+        self._core.enter("start")
         if self._started:
             raise SessionClosed(f"{self!r} was started before; make another one")
         self._started = True
         started_at = time.monotonic()
-        async with Limit("setup", self._timeout.setup, self):
+        with Limit("setup", self._timeout.setup, self):
             env_name = self._task.env_name or await self._environment.resolve()
             creation = Creation(self._core, env_name, self._task, self._secrets, self._timeout, self._redactor)
             await self._core.take_slot()
@@ -144,7 +144,7 @@ class AsyncSession:
         """
         live = self._use("get_prompt")
         if self._prompt is None:
-            async with self._within_episode():
+            with self._within_episode():
                 answer = await self._ready(live)
             blocks: Blocks = answer.decode(blocks_adapter)
             self._prompt = Prompt(blocks)
@@ -161,7 +161,7 @@ class AsyncSession:
         """
         live = self._use("list_tools")
         if self._tools is None:
-            async with self._within_episode(), Limit("setup", self._timeout.setup, self):
+            with self._within_episode(), Limit("setup", self._timeout.setup, self):
                 answer = await self._core.http.request(lambda: live.env_call("GET", "task_tools"), limit="")
                 if answer.status == 404 and await self._core.is_alive(live):
                     answer = await self._core.http.request(lambda: live.env_call("GET", "tools"))
@@ -207,9 +207,9 @@ class AsyncSession:
         """
         live = self._use("call_tool")
         run = ToolRun(self._core, live, name, input_object(name, input))
-        async with self._within_episode():
+        with self._within_episode():
             await self._ready(live)
-            async with Limit("tool_call", self._timeout.tool_call, self):
+            with Limit("tool_call", self._timeout.tool_call, self):
                 outcome = await run.run()
             if outcome.result is None:
                 raise await self._tool_error(live, run, outcome.error)
@@ -236,12 +236,13 @@ class AsyncSession:
     async def _ready(self, live: Live) -> Answer:
         """The answer of `/prompt`, which waits for `setup()`. A tool call may not wait for it: its silence would be a loss."""
         if self._readiness is None:
-            async with self._preparing, Limit("setup", self._timeout.setup, self):
-                if self._readiness is None:
-                    answer = await self._core.http.request(lambda: live.env_call("GET", "prompt"), limit="")
-                    if answer.status != 200:
-                        raise self._failure(live, answer)
-                    self._readiness = answer
+            with Limit("setup", self._timeout.setup, self):
+                async with self._preparing:
+                    if self._readiness is None:
+                        answer = await self._core.http.request(lambda: live.env_call("GET", "prompt"), limit="")
+                        if answer.status != 200:
+                            raise self._failure(live, answer)
+                        self._readiness = answer
         return self._readiness
 
     def _failure(self, live: Live, answer: Answer) -> ORSError:
