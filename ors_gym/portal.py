@@ -1,19 +1,23 @@
 """The one background event loop of a process: where the synchronous faces run their coroutines.
 
 The loop lives in a daemon thread that is made on first use, and again in a forked child. It keeps sessions alive while the
-caller computes, and serves callers in scripts, threads, Jupyter and inside a running loop.
+caller computes, and serves callers in scripts, threads, Jupyter and inside a running loop. When the interpreter exits, the thread
+ends; what is called even later, by a finalizer for instance, runs the loop by itself.
 """
 
 import asyncio
+import atexit
 import os
 import selectors
 import threading
 from collections.abc import Callable, Coroutine
-from concurrent.futures import Future
+from concurrent.futures import Future, wait
 from typing import Any, ParamSpec, TypeVar
 
 P = ParamSpec("P")
 T = TypeVar("T")
+
+_EXIT_SECONDS = 5.0
 
 
 class Portal:
@@ -23,6 +27,7 @@ class Portal:
         self._loop = asyncio.SelectorEventLoop(_OwnSelector())
         self._thread = threading.Thread(target=self._loop.run_forever, name="ors-gym-portal", daemon=True)
         self._thread.start()
+        self._ended = False
 
     @property
     def loop(self) -> asyncio.AbstractEventLoop:
@@ -45,10 +50,13 @@ class Portal:
         raised; a second one is raised at once.
 
         Raises:
-            RuntimeError: It is called on the portal's own thread, where waiting would never end.
+            RuntimeError: It is called on the portal's own thread, where waiting would never end; or at the interpreter's
+                exit, while something holds up the loop.
         """
         if threading.current_thread() is self._thread:
             raise RuntimeError("a synchronous ors-gym call was made on the portal's own thread; await its Async… counterpart there")
+        if self._ended:
+            return self._call_after_end(async_fn(*args, **kwargs))
         work = _Work(self._loop, async_fn(*args, **kwargs))
         try:
             self._loop.call_soon_threadsafe(work.start)
@@ -57,6 +65,28 @@ class Portal:
             if work.cancel():
                 work.exception()
             raise
+
+    def end(self) -> None:
+        """Cancels what still runs and ends the thread, within some seconds. For the interpreter's exit."""
+        self._ended = True
+        done, _ = wait([self.submit(_cancel_others)], _EXIT_SECONDS)
+        if done:
+            self._loop.call_soon_threadsafe(self._loop.stop)
+            self._thread.join(_EXIT_SECONDS)
+
+    def _call_after_end(self, coroutine: Coroutine[Any, Any, T]) -> T:
+        """A daemon thread is frozen at some time during the exit: to wait for it would never end."""
+        if self._thread.is_alive():
+            coroutine.close()
+            raise RuntimeError("the interpreter exits, and the portal's event loop is held up")
+        return self._loop.run_until_complete(coroutine)
+
+
+async def _cancel_others() -> None:
+    others = asyncio.all_tasks() - {asyncio.current_task()}
+    for task in others:
+        task.cancel()
+    await asyncio.gather(*others, return_exceptions=True)
 
 
 class _Work(Future[T]):
@@ -127,6 +157,16 @@ def portal() -> Portal:
         return _portal
 
 
+def at_exit(function: Callable[[], None]) -> None:
+    """Has a function called when the interpreter exits, while the portal's loop still runs."""
+    atexit.register(function)  # the last to be registered is the first to be called
+
+
+def _end() -> None:
+    if _portal is not None:
+        _portal.end()
+
+
 def _after_fork_in_child() -> None:
     """The thread did not come along: the child makes its own portal, and leaves the parent's as it is."""
     global _lock, _portal
@@ -136,5 +176,6 @@ def _after_fork_in_child() -> None:
         _portal = None
 
 
+atexit.register(_end)
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_after_fork_in_child)

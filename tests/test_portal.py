@@ -4,6 +4,8 @@ import asyncio
 import contextvars
 import os
 import signal
+import subprocess
+import sys
 import threading
 
 import pytest
@@ -144,3 +146,80 @@ def test_a_connection_that_a_forked_child_closes_still_serves_its_parent() -> No
         os._exit(0)
     assert os.waitpid(child, 0)[1] == 0
     assert portal().call(echo) == b"hello\n"
+
+
+def run_script(source: str) -> str:
+    """The standard output of a script that ends by itself, without a word on standard error."""
+    script = subprocess.run([sys.executable, "-c", source], capture_output=True, text=True, timeout=60)
+    assert script.stderr == ""
+    return script.stdout
+
+
+def test_a_finalizer_that_calls_at_interpreter_exit_is_served() -> None:
+    source = """
+import asyncio, sys
+from ors_gym.portal import portal
+
+async def double(number):
+    await asyncio.sleep(0)
+    return 2 * number
+
+class Owner:
+    def __init__(self):
+        self.portal = portal()
+        self.portal.call(double, 1)
+
+    def __del__(self):
+        sys.stdout.write(str(self.portal.call(double, 21)))
+
+owner = Owner()
+"""
+    assert run_script(source) == "42"
+
+
+def test_what_still_runs_at_interpreter_exit_is_cancelled_with_its_cleanup() -> None:
+    source = """
+import asyncio, threading
+from ors_gym.portal import portal
+
+begun = threading.Event()
+
+async def work():
+    begun.set()
+    try:
+        await asyncio.sleep(60)
+    finally:
+        await asyncio.sleep(0)
+        print("cleaned up")
+
+portal().submit(work)
+begun.wait()
+print("the end")
+"""
+    assert run_script(source).splitlines() == ["the end", "cleaned up"]
+
+
+def test_a_loop_that_is_held_up_at_interpreter_exit_holds_up_nobody() -> None:
+    source = """
+import sys, time
+import ors_gym.portal
+
+async def hold_up():
+    time.sleep(600)
+
+async def nothing():
+    pass
+
+class Owner:
+    def __del__(self):
+        try:
+            portal.call(nothing)
+        except RuntimeError as error:
+            sys.stdout.write(str(error))
+
+ors_gym.portal._EXIT_SECONDS = 0.1
+portal = ors_gym.portal.portal()
+portal.submit(hold_up)
+owner = Owner()
+"""
+    assert run_script(source) == "the interpreter exits, and the portal's event loop is held up"

@@ -1,7 +1,6 @@
 """What all sessions of a client share: connections, servers, the sessions that are open, and how they are deleted."""
 
 import asyncio
-import atexit
 import logging
 import os
 import threading
@@ -20,6 +19,7 @@ from ors_gym.client._messages import Answer, Broken, Call, Cookies
 from ors_gym.client._servers import Server, Servers
 from ors_gym.client._stats import Stats
 from ors_gym.errors import ORSError, SessionClosed, SessionLost
+from ors_gym.portal import at_exit
 from ors_gym.secrets import Redactor
 
 logger = logging.getLogger("ors_gym.client")
@@ -300,6 +300,6 @@ def _after_fork_in_child() -> None:
     _inherited.extend(_cores)
 
 
-atexit.register(_at_exit)
+at_exit(_at_exit)
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_after_fork_in_child)
