@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from ors_gym.client import AsyncEnvironment, AsyncORSClient, ORSClient
+from ors_gym.errors import ORSError
 from ors_gym.testing import Fault, FaultServer
 
 
@@ -60,6 +61,26 @@ async def test_by_the_client_when_it_closes(server: FaultServer, client: AsyncOR
     once_each(server)
 
 
+async def test_by_a_client_that_closes_in_the_middle_of_its_creation(server: FaultServer, client: AsyncORSClient) -> None:
+    server.script("create", Fault(delay=0.2))
+    starting = asyncio.create_task(client.environment("fault").session(split="train", index=0).start())
+    await asyncio.to_thread(server.wait_for, "create")
+    await client.aclose()
+    await asyncio.gather(starting, return_exceptions=True)
+    once_each(server)
+
+
+async def test_none_is_created_once_the_client_closes(server: FaultServer, client: AsyncORSClient) -> None:
+    server.script("create_session", Fault(delay=0.2))
+    starting = asyncio.create_task(client.environment("fault").session(split="train", index=0).start())
+    await asyncio.to_thread(server.wait_for, "create_session")
+    closing = asyncio.create_task(client.aclose())
+    with pytest.raises(ORSError):
+        await starting
+    await closing
+    assert server.received("create") == []
+
+
 async def test_the_deletion_is_tried_again(server: FaultServer, environment: AsyncEnvironment) -> None:
     server.script("delete", Fault(status=503), Fault(raw=b""))
     async with environment.session(split="train", index=0):
@@ -84,6 +105,17 @@ async def test_a_deletion_that_fails_is_logged_and_raises_nothing(
     async with environment.session(split="train", index=0):
         pass
     assert "teardown failed" in caplog.text
+
+
+async def test_a_deletion_that_is_not_answered_ends_at_the_limit_of_a_request(
+    server: FaultServer, connect: Connect, caplog: pytest.LogCaptureFixture
+) -> None:
+    client = connect(server.base_url, timeout=Timeout(request=0.2))
+    server.script("delete", Fault(stall=0))
+    async with client.environment("fault").session(split="train", index=0):
+        pass
+    assert "took longer than Timeout(request=0.2)" in caplog.text
+    assert client.stats().in_flight == 0
 
 
 class CancelledAt:
