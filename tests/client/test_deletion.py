@@ -13,9 +13,10 @@ from typing import Any
 
 import pytest
 
-from ors_gym.client import AsyncEnvironment, AsyncORSClient, ORSClient
+from ors_gym.client import AsyncEnvironment, AsyncORSClient, ORSClient, Timeout
 from ors_gym.errors import ORSError
 from ors_gym.testing import Fault, FaultServer
+from tests.client.conftest import Connect
 
 
 def deletions(server: FaultServer) -> Counter[str]:
