@@ -164,20 +164,15 @@ class Core:
         live.server.sessions -= 1
         return True
 
-    async def delete(self, live: Live, creation: Cleanup[Answer] | None = None) -> None:
-        """Deletes a session, once, even if the caller is cancelled meanwhile.
-
-        Args:
-            live: The session.
-            creation: Its `/create`, if that is under way: it is waited for, so that nothing appears after the deletion.
-        """
+    async def delete(self, live: Live) -> None:
+        """Deletes a session, once, even if the caller is cancelled meanwhile."""
         if self.in_own_process and self.release(live):
-            await self.cleanups.start(self._delete(live, creation)).ended()
+            await self.cleanups.start(self._delete(live)).ended()
 
-    async def _delete(self, live: Live, creation: Cleanup[Answer] | None) -> None:
-        if creation is not None and not creation.done():
-            creation.get_loop().call_later(_CREATE_GRACE, creation.give_up)
-            await creation.ended()
+    async def _delete(self, live: Live) -> None:
+        if live.creation is not None and not live.creation.done():
+            live.creation.get_loop().call_later(_CREATE_GRACE, live.creation.give_up)
+            await live.creation.ended()
         try:
             answer = await self.http.request(lambda: live.call("POST", "delete"))
         except ORSError as error:
@@ -242,7 +237,7 @@ class Core:
             probe.cancel()
         again, self._undeleted = self._undeleted, []
         for live in [*again, *(live for live in list(self.sessions) if self.release(live))]:
-            self.cleanups.start(self._delete(live, None))
+            self.cleanups.start(self._delete(live))
         return self.cleanups.start(self._close_connections())
 
     async def _close_connections(self) -> None:

@@ -67,6 +67,7 @@ class Creation:
                 if not is_session_id(sid):
                     raise answer.broken_standard("the session id is not 1 to 512 visible ASCII characters")
                 form = await self._secrets_form(server)
+                core.enter(f"a session of {self.env_name!r}")  # it may have been closed meanwhile
                 live = core.adopt(sid, server, self.env_name, self.timeout, self.redactor, cookies)
             refusal = await self._post(live, body, form)
             if refusal is None:
@@ -102,11 +103,11 @@ class Creation:
             headers["X-Secrets"] = secrets_header(self.secrets)
         elif self.secrets:
             body = self._body(with_secrets=True)
-        posting = core.cleanups.start(core.http.exchange(live.call("POST", "create", body, headers), limit=""))
+        posting = live.creation = core.cleanups.start(core.http.exchange(live.call("POST", "create", body, headers), limit=""))
         try:
             await posting.ended()
         except BaseException:
-            await core.delete(live, posting)
+            await core.delete(live)
             raise
         try:
             answer = posting.result()

@@ -5,8 +5,9 @@ from dataclasses import dataclass, field
 
 import httpx
 
+from ors_gym.client._cleanup import Cleanup
 from ors_gym.client._config import Timeout
-from ors_gym.client._messages import Call, Cookies
+from ors_gym.client._messages import Answer, Call, Cookies
 from ors_gym.client._servers import Server
 from ors_gym.client._urls import quote_segment
 from ors_gym.secrets import Redactor
@@ -28,6 +29,7 @@ class Live:
         idle: Seconds between that request and the one before.
         open: Whether it is still to be deleted.
         gone: Why it is not on the server any more, or "".
+        creation: Its `/create`, from when it is sent: whoever deletes the session waits for it, so that nothing appears afterwards.
     """
 
     sid: str
@@ -42,6 +44,7 @@ class Live:
     idle: float = 0.0
     open: bool = True
     gone: str = ""
+    creation: Cleanup[Answer] | None = None
 
     @property
     def kept(self) -> bool:
