@@ -76,7 +76,7 @@ class Portal:
 
     def _call_after_end(self, coroutine: Coroutine[Any, Any, T]) -> T:
         """A daemon thread is frozen at some time during the exit: to wait for it would never end."""
-        if self._thread.is_alive():
+        if self._loop.is_running():
             coroutine.close()
             raise RuntimeError("the interpreter exits, and the portal's event loop is held up")
         return self._loop.run_until_complete(coroutine)
