@@ -150,7 +150,7 @@ class TestText:
         (b"72", "bytes"),
         (np.bytes_(b"72"), "bytes"),
         (np.array([1, 2]), "ndarray"),
-        (object(), "object"),
+        pytest.param(object(), "object", id="object"),
         ([], "list"),
         ([1], "holds 1"),
         ({}, "no name"),

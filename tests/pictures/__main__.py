@@ -14,7 +14,7 @@ from ors_gym.rollout import Conversation, Tasks, collect_groups
 from ors_gym.serving import LocalServer
 from tests.pictures.bakery import Bakery
 
-FOLDER = Path(__file__).parents[2] / "pictures"
+FOLDER = Path(__file__).parents[2] / "notebooks" / "pictures"
 PICTURES = {
     "viewer-list.png": {"size": (1280, 860), "address": "#/"},
     "viewer-list-dark.png": {"size": (1280, 860), "address": "#/", "dark": True},
