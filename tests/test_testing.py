@@ -16,7 +16,10 @@ def test_without_a_fault_it_is_a_working_server() -> None:
             assert session.call_tool("submit", {"answer": "right"}).reward == 1.0
             assert session.call_tool("submit", {"answer": "wrong"}).reward == 0.0
         assert server.sessions == set()
-        assert server.calls == [(session.session_id, "submit", {"answer": "right"}), (session.session_id, "submit", {"answer": "wrong"})]
+        assert server.calls == [
+            (session.session_id, "submit", {"answer": "right"}),
+            (session.session_id, "submit", {"answer": "wrong"}),
+        ]
 
 
 def test_a_script_is_met_request_by_request() -> None:
@@ -64,7 +67,7 @@ def test_it_stops_listening_and_comes_back_on_the_same_port() -> None:
 def test_waiting_in_vain_says_what_came() -> None:
     with FaultServer() as server:
         httpx.get(f"{server.base_url}/health")
-        with pytest.raises(TimeoutError, match="{'health': 1}"):
+        with pytest.raises(TimeoutError, match=r"{'health': 1}"):
             server.wait_for("create", timeout=0.01)
 
 

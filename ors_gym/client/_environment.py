@@ -14,7 +14,7 @@ from ors_gym.client._core import Core
 from ors_gym.client._json import dump
 from ors_gym.client._session import AsyncSession
 from ors_gym.client._urls import quote_segment
-from ors_gym.errors import NotFound
+from ors_gym.errors import NotFound, ProtocolError
 from ors_gym.protocol import (
     GetTask,
     GetTaskRange,
@@ -187,6 +187,10 @@ class AsyncEnvironment:
             names = await self._client.list_environments()
             if not names:
                 raise NotFound(f"{self._client.base_url} has no environment")
+            try:
+                quote_segment(names[0])
+            except ValueError as error:
+                raise ProtocolError(f"{self._client.base_url} lists an environment that cannot be asked for: {error}") from None
             self._env_name = names[0]
         return self._env_name
 

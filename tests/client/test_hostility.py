@@ -257,7 +257,7 @@ async def test_an_environments_name_is_one_segment_of_the_path(server: FaultServ
 
 async def test_an_environments_name_from_a_server_is_checked_too(server: FaultServer, client: AsyncORSClient) -> None:
     server.script("list_environments", Fault(body=b'["../admin"]'))
-    with pytest.raises(ValueError, match="cannot be an environment's name"):
+    with pytest.raises(errors.ProtocolError, match="cannot be an environment's name"):
         await client.environment().list_tools()
     assert len(server.requests) == 1
 
