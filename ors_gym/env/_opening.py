@@ -74,12 +74,8 @@ class Opener:
         session = self._environment.session(task=task, secrets=secrets, timeout=self._timeout)
         try:
             await session.start()
-            prompt, tools = await asyncio.gather(session.get_prompt(), session.list_tools(), return_exceptions=True)
-            if isinstance(prompt, BaseException):
-                raise prompt
-            if isinstance(tools, BaseException):
-                raise tools
-            return Opened(session, prompt, tools)
+            # One after the other: at once would take a second connection for each session.
+            return Opened(session, await session.get_prompt(), await session.list_tools())
         except BaseException:
             await session.aclose()
             raise

@@ -1,6 +1,7 @@
 """`AsyncioVectorEnv`: many environments stepped at once from one event loop, with the contract of `SyncVectorEnv`."""
 
 import asyncio
+import gc
 import multiprocessing
 import os
 from collections.abc import Callable, Coroutine, Mapping, Sequence
@@ -21,6 +22,8 @@ from ors_gym.env._batch import batch_infos, with_final
 from ors_gym.env._slot import Slot, Transition
 from ors_gym.env._vector_arguments import ObservationMode, action_spaces, each_action, observation_spaces, reset_mask
 from ors_gym.portal import portal
+
+_TURNS_TO_BEGIN = 4  # of the event loop, until a call has been sent
 
 OnError = Literal["truncate", "raise"]
 Reset = tuple[Any, dict[str, Any]]
@@ -406,11 +409,28 @@ def _get(env: Any, name: str) -> Any:
 
 
 async def _gather(calls: Sequence[Callable[[], Coroutine[Any, Any, Transition]]]) -> list[Transition]:
-    outcomes = await asyncio.gather(*(call() for call in calls), return_exceptions=True)
+    gathering = asyncio.gather(*(call() for call in calls), return_exceptions=True)
+    await _let_all_begin()
+    outcomes = await gathering
     for outcome in outcomes:
         if isinstance(outcome, BaseException):
             raise outcome
     return [outcome for outcome in outcomes if isinstance(outcome, Transition)]
+
+
+async def _let_all_begin() -> None:
+    """Runs every call to where it waits for its server, without the garbage collector.
+
+    They all stay alive until they are answered. To look for garbage among them, again and again, costs as much as to send them.
+    """
+    if not gc.isenabled():
+        return
+    gc.disable()
+    try:
+        for _ in range(_TURNS_TO_BEGIN):
+            await asyncio.sleep(0)
+    finally:
+        gc.enable()
 
 
 async def _await_all(results: Sequence[Any]) -> list[Any]:
