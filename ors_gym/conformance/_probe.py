@@ -453,13 +453,18 @@ class Probe:
         self.calls.append(call)
         return call
 
-    def sample(self, schema: dict[str, Any] | None) -> dict[str, Any]:
+    def sample(self, schema: Any) -> dict[str, Any]:
         """An input that a tool's schema allows.
 
         Raises:
             SchemaError: None could be found.
         """
-        return {} if schema is None else dict(sample(schema, self._rng))
+        if schema is None:
+            return {}
+        drawn = sample(schema, self._rng) if isinstance(schema, dict) else None
+        if not isinstance(drawn, dict):
+            raise SchemaError("it is not the schema of an object")
+        return drawn
 
     async def survey(self) -> Survey:
         """Calls each shared tool on a task of its own: with two samples, and with one that asks for a long result."""
@@ -479,7 +484,7 @@ class Probe:
         except SchemaError as error:
             survey.skipped[name] = f"its schema cannot be sampled: {error}"
             return
-        if schema and (large := enlarged(schema, inputs[0])) is not None:
+        if schema and (large := enlarged(spec, inputs[0])) is not None:
             inputs.append(large)
         async with self.session() as sid:
             for input in inputs:
@@ -545,12 +550,26 @@ def read_sid(answer: Answer) -> str:
     return sid
 
 
-def enlarged(schema: dict[str, Any], input: dict[str, Any]) -> dict[str, Any] | None:
+def parameters_of(tool: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    """The parameters of a tool and their schemas, those that can be read."""
+    schema = tool.get("input_schema")
+    properties = schema.get("properties") if isinstance(schema, dict) else None
+    return {key: rule for key, rule in properties.items() if isinstance(rule, dict)} if isinstance(properties, dict) else {}
+
+
+def required_of(tool: dict[str, Any]) -> list[str]:
+    """The names of the parameters that a tool requires, if they can be read."""
+    schema = tool.get("input_schema")
+    required = schema.get("required") if isinstance(schema, dict) else None
+    return [name for name in required if isinstance(name, str)] if isinstance(required, list) else []
+
+
+def enlarged(tool: dict[str, Any], input: dict[str, Any]) -> dict[str, Any] | None:
     """The input with one text or whole number made large, if the schema says nothing against it: to see a long result."""
-    properties = schema.get("properties") or {}
+    properties = parameters_of(tool)
     for key in input:
         rule = properties.get(key)
-        if not isinstance(rule, dict) or rule.keys() & {"enum", "const", "pattern", "format", "maxLength", "maximum"}:
+        if rule is None or rule.keys() & {"enum", "const", "pattern", "format", "maxLength", "maximum"}:
             continue
         if rule.get("type") == "string":
             return {**input, key: LONG_TEXT}

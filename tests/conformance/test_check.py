@@ -1,5 +1,6 @@
 """What a check does and does not do, whatever the server."""
 
+import asyncio
 import socket
 from typing import Any
 
@@ -7,6 +8,7 @@ import pytest
 
 from ors_gym.conformance import check_server
 from ors_gym.conformance.check import is_loopback
+from ors_gym.conformance.checks import REQUIREMENTS
 from ors_gym.errors import ConnectionFailed, NotFound
 from tests.servers.standard import Mutant, Standard, standard_server
 

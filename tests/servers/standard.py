@@ -266,7 +266,7 @@ class Standard:
             route, body = self.route(scope["method"], scope["path"], sid, self.read(raw))
         except Refusal as refusal:
             status, body = refusal.status, {"detail": refusal.detail}
-        except (KeyError, TypeError) as error:
+        except (AttributeError, KeyError, TypeError) as error:
             status, body = 400, {"detail": f"Invalid input: {error}"}
         if route == "call" and status == 200:
             return status, self.mutant.stream_type, self.mutant.encode(self.mutant.events(body))

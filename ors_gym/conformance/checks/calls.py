@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Sequence
 from typing import Any
 
-from ors_gym.conformance._probe import LONG_TEXT, MARK, UNKNOWN, Call, Probe
+from ors_gym.conformance._probe import LONG_TEXT, MARK, UNKNOWN, Call, Probe, parameters_of, required_of
 from ors_gym.conformance._requirements import (
     Finding,
     NotTestable,
@@ -214,8 +214,7 @@ async def call_unknown_tool(probe: Probe) -> Finding:
 @requirement(_CALL, HTTP_API, "An input that the schema does not allow is 400, or an event `error`.")
 async def call_invalid_input(probe: Probe) -> Finding:
     for tool in await probe.tools():
-        required = (tool.get("input_schema") or {}).get("required")
-        if required:
+        if required_of(tool):
             async with probe.session() as sid:
                 return _refused_call(await probe.call(sid, tool["name"], {}), (400,), (422,))
     raise NotTestable("no tool has a required parameter")
@@ -361,7 +360,7 @@ async def call_after_finished(probe: Probe) -> Finding:
 @requirement(_CALL, HTTP_API, "Text in any script goes there and comes back as UTF-8, whole.")
 async def call_non_ascii(probe: Probe) -> Finding:
     for tool in await probe.tools():
-        if (parameter := _free_text(tool.get("input_schema") or {})) is None:
+        if (parameter := _free_text(tool)) is None:
             continue
         async with probe.session() as sid:
             call = await probe.call(sid, tool["name"], {parameter: _TEXT})
@@ -397,12 +396,14 @@ async def call_resume_of_chunks(probe: Probe) -> Finding:
     )
 
 
-def _free_text(schema: dict[str, Any]) -> str | None:
+def _free_text(tool: dict[str, Any]) -> str | None:
     """The one required parameter of a tool, if it is a text of any kind."""
-    required, properties = schema.get("required") or [], schema.get("properties") or {}
-    if len(required) != 1 or not isinstance(rule := properties.get(required[0]), dict) or rule.get("type") != "string":
-        return None
-    return None if rule.keys() & {"enum", "const", "pattern", "format", "maxLength"} else str(required[0])
+    match required_of(tool):
+        case [name]:
+            rule = parameters_of(tool).get(name, {})
+            free = not rule.keys() & {"enum", "const", "pattern", "format", "maxLength"}
+            return name if rule.get("type") == "string" and free else None
+    return None
 
 
 async def _streams(probe: Probe) -> list[Call]:

@@ -82,8 +82,9 @@ async def tools_schema_valid(probe: Probe) -> Finding:
 
 @requirement("GET /{env_name}/tools", DATA_TYPES, "A tool has the fields of a ToolSpec, and the answer those of ListToolsOutput.")
 async def tools_fields(probe: Probe) -> Finding:
-    body = (await probe.get(await probe.path("tools"))).object()
-    more = extra(body, {"tools"}) + extra_of_all(named(body["tools"]), {"name", "description", "input_schema"})
+    answer = await probe.get(await probe.path("tools"))
+    more = extra(answer.object(), {"tools"})
+    more += extra_of_all(named(answer.array("tools")), {"name", "description", "input_schema"})
     return deviates(f"more fields: {', '.join(more)}") if more else passes("no others")
 
 
@@ -158,8 +159,8 @@ def schemas_valid(tools: list[dict[str, Any]]) -> Finding:
         except SchemaError as error:
             broken[tool["name"]] = error.message
         else:
-            if schema.get("type", "object") != "object":
-                broken[tool["name"]] = f"its type is {schema['type']!r}"
+            if not isinstance(schema, dict) or schema.get("type", "object") != "object":
+                broken[tool["name"]] = f"it is not the schema of an object: {schema!r:.60}"
     return holds(not broken, f"{broken}"[:200] if broken else "all valid")
 
 
