@@ -2,11 +2,13 @@
 
 import asyncio
 import socket
+from itertools import groupby
 from typing import Any
 
 import pytest
 
-from ors_gym.conformance import check_server
+from ors_gym.conformance import Report, acheck_server, check_server
+from ors_gym.conformance._sse import Event, parse_stream
 from ors_gym.conformance.check import is_loopback
 from ors_gym.conformance.checks import REQUIREMENTS
 from ors_gym.errors import ConnectionFailed, NotFound
@@ -109,3 +111,94 @@ def test_any_nonsense_gives_a_report(body: bytes) -> None:
 
     assert report.worst == "violation"
     assert report["environments-shape"].verdict == "violation"
+
+
+@pytest.mark.parametrize(
+    ("route", "body"),
+    [
+        ("tools", {"tools": None}),
+        ("tools", {"tools": [{"name": "echo", "description": "", "input_schema": True}]}),
+        ("tools", {"tools": [{"name": "echo", "description": "", "input_schema": {"properties": 3, "required": "text"}}]}),
+        ("tools", {"tools": [7, {"name": ["a"]}, {}]}),
+        ("splits", [{"name": "train", "type": {}}, {"name": 7}]),
+        ("num_tasks", {"num_tasks": True}),
+        ("task", {"task": [1]}),
+        ("create_session", {"sid": {}}),
+        ("prompt", [None, {"type": []}, {"type": "image", "data": 1}]),
+        ("task_tools", {"tools": [{"name": "echo", "input_schema": 7}]}),
+    ],
+)
+def test_nonsense_in_one_place_gives_a_report(route: str, body: Any) -> None:
+    nonsense = Mutant("nonsense", "", answer=lambda name, status, old: (status, body if name == route and status == 200 else old))
+    chosen = tuple(requirement for requirement in REQUIREMENTS if requirement.id != "session-outlives-idleness")
+
+    with standard_server(nonsense) as base_url:
+        report = asyncio.run(acheck_server(base_url, call_timeout=2.0, requirements=chosen))
+
+    assert report.worst == "violation"
+    assert report["health-status"].verdict == "pass"
+
+
+def test_a_schema_that_points_elsewhere_is_not_fetched() -> None:
+    elsewhere = {"$ref": "http://127.0.0.1:9/schema.json"}
+    tool = {"name": "echo", "description": "", "input_schema": elsewhere}
+    mutant = Mutant("elsewhere", "", answer=lambda name, status, old: (status, {"tools": [tool]} if name == "tools" else old))
+
+    with standard_server(mutant) as base_url:
+        report = check_server(base_url)
+
+    assert "echo: its schema cannot be sampled" in report["call-content-type"].observed
+
+
+def test_a_report_is_json_values_with_rows() -> None:
+    with standard_server() as base_url:
+        report = check_server(base_url, call_tools=False)
+    written = report.to_dict()
+
+    assert written["rows"][0] == {
+        "id": "health-status",
+        "endpoint": "GET /health",
+        "says": "A running server answers 200.",
+        "page": "HTTP API Reference",
+        "observed": "200",
+        "verdict": "pass",
+    }
+    assert sum(written["counts"].values()) == len(written["rows"]) == len(report)
+    with pytest.raises(KeyError):
+        report["nothing"]
+
+
+def test_the_worst_verdict_counts() -> None:
+    empty = Report("http://x", "env", ())
+
+    assert empty.worst == "pass"
+    assert repr(empty) == "Report('http://x', 'env': 0 pass, 0 not testable, 0 deviation, 0 violation)"
+
+
+def test_rows_of_one_endpoint_stand_together() -> None:
+    with standard_server() as base_url:
+        endpoints = [row.endpoint for row in check_server(base_url, call_tools=False)]
+
+    assert [name for name, _ in groupby(endpoints)] == list(dict.fromkeys(endpoints))
+
+
+@pytest.mark.parametrize(
+    ("content", "events", "faults"),
+    [
+        (b"event: a\ndata: 1\n\n", [Event("a", "1")], 0),
+        (b"event: a\r\ndata: 1\r\ndata: 2\r\n\r\n", [Event("a", "1\n2")], 0),
+        (b"event:a\rdata:  1\r\r", [Event("a", " 1")], 0),
+        (b": ping\n\ndata: 1\n\n", [Event("message", "1")], 0),
+        ("data: a\u2028b\x85\x0c\n\n".encode(), [Event("message", "a\u2028b\x85\x0c")], 0),
+        (b"event: end\ndata\n\n", [Event("end", "")], 0),
+        (b"event: end\n\n", [], 1),
+        (b"event: a\ndata: 1\n", [], 1),
+        (b"data: 1\n\nloose words\n\n", [Event("message", "1")], 1),
+        (b"data: \xff\n\n", [Event("message", "\ufffd")], 1),
+    ],
+)
+def test_event_streams_are_read_by_the_rules(content: bytes, events: list[Event], faults: int) -> None:
+    stream = parse_stream(content)
+
+    assert stream.events == events
+    assert len(stream.faults) == faults
