@@ -17,6 +17,7 @@ from ors_gym.trl._source import Source
 from ors_gym.trl._trainer import TrainerFacts
 
 OVER = "The episode is over. This call was not made."
+FAILED = "The environment failed. The episode is over."
 
 
 class ToolFunction(dict[str, Any]):
@@ -85,10 +86,10 @@ class RolloutEnvironment:
         if not self._source.options.live_prompt:
             self._begin(row)
             return None
-        for environment, other in _batch_of_caller(self, row):
-            if not environment._begun_ahead:
+        if not self._begun_ahead:
+            for environment, other in _batch_of_caller(self, row):
                 environment._begin(other)
-                environment._begun_ahead = environment is not self
+                environment._begun_ahead = True
         self._begun_ahead = False
         assert self._live is not None
         episode = portal().call(self._live.opened)
@@ -106,8 +107,8 @@ class RolloutEnvironment:
         episode = self._live.episode
         if episode.ended and self._trainer.overflow:
             return ToolText(self._trainer.overflow, episode)
-        if not steps:
-            return ToolText(OVER, episode)
+        if not steps or episode.unscored:
+            return ToolText(FAILED if episode.unscored else OVER, episode)
         content = self._content([block for step in steps for block in step.blocks])
         return ToolText(content, episode) if isinstance(content, str) else content
 

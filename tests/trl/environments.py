@@ -1,6 +1,9 @@
 """Environments that a tiny model can learn, and some that are odd, for the tests of `ors_gym.trl`."""
 
-from ors import Environment, TextBlock, ToolOutput, tool
+import asyncio
+import json
+
+from ors import Environment, ListToolsOutput, RunToolOutput, RunToolSuccess, TextBlock, ToolOutput, ToolSpec, tool
 from pydantic import BaseModel, Field
 
 
@@ -91,3 +94,67 @@ class Million(Environment):
     def done(self) -> ToolOutput:
         """End the episode."""
         return ToolOutput(blocks=[TextBlock(text="ok")], reward=1.0, finished=True)
+
+
+class Odd(Environment):
+    """Tools with names and schemas that code made from them would not survive."""
+
+    @classmethod
+    def list_splits(cls):
+        return ["train"]
+
+    @classmethod
+    def list_tasks(cls, split):
+        return [{}]
+
+    @classmethod
+    def list_tools(cls):
+        schema = {
+            "type": "object",
+            "properties": {
+                "from": {"type": "string", "enum": ["a", "b"]},
+                "self": {"anyOf": [{"type": "integer"}, {"type": "null"}], "default": None},
+                "tags": {"type": "array", "items": {"type": "object", "properties": {"name": {"type": "string"}}}},
+            },
+            "required": ["from"],
+        }
+        bare = [
+            ToolSpec(name=name, description="", input_schema=None) for name in ("reset", "get_reward", "_private", "with-hyphen")
+        ]
+        return ListToolsOutput(tools=[*bare, ToolSpec(name="search", description="Search.", input_schema=schema)])
+
+    def get_prompt(self):
+        return [TextBlock(text="odd")]
+
+    async def _call_tool(self, name, input):
+        return RunToolOutput(RunToolSuccess(output=ToolOutput(blocks=[TextBlock(text=json.dumps({name: input}))], reward=0.0)))
+
+
+class Together(Environment):
+    """A session opens when as many have come as its task says: one after another, they would wait for ever."""
+
+    arrived = 0
+
+    @classmethod
+    def list_splits(cls):
+        return ["train"]
+
+    @classmethod
+    def list_tasks(cls, split):
+        return [{"together": 8}] * 8 + [{"together": 1}]
+
+    async def setup(self):
+        together = self.task_spec["together"]
+        if together > 1:
+            Together.arrived += 1
+            last_of_batch = -(-Together.arrived // together) * together
+            while Together.arrived < last_of_batch:  # noqa: ASYNC110 (the loop of the next arrival may be another)
+                await asyncio.sleep(0.01)
+
+    def get_prompt(self):
+        return [TextBlock(text=f"opened with {self.task_spec['together']}")]
+
+    @tool
+    def press(self, params: Digit) -> ToolOutput:
+        """Press a digit."""
+        return ToolOutput(blocks=[TextBlock(text="good")], reward=1.0)

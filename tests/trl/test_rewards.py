@@ -46,7 +46,7 @@ def test_every_completion_is_run_in_a_session_of_its_own(base_url: str) -> None:
         "1",
         [{"role": "assistant", "content": "1"}],
         said("", ("think", {}), ("submit", {"answer": "1"})),
-        said("", ("think", {})) + [{"role": "tool", "name": "think", "content": "Go on."}] + said("", ("submit", {"answer": "1"})),
+        [*said("", ("think", {})), {"role": "tool", "name": "think", "content": "Go on."}, *said("", ("submit", {"answer": "1"}))],
     ],
 )
 def test_calls_are_read_in_every_form_that_models_write(completion: Any, base_url: str) -> None:
