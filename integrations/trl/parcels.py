@@ -1,20 +1,21 @@
 """What the scripts here train on when they are given no server: a parcel desk, where one must look before one answers.
 
-A customer asks for a parcel. `track` tells where a customer's parcel is, and `answer` ends the episode, right or wrong. Where the parcel
-is no prompt says, so it takes two turns that read: the customer's name from the prompt, and the place from what `track` returned.
+A customer asks for a parcel. `track` tells where a customer's parcel is, worth a quarter if it is the first call and about the
+right customer; `answer` ends the episode, worth three quarters if it is right. No prompt says where a parcel is: it takes two turns
+that read, the customer's name in the prompt, and the place in what `track` returned.
 """
 
 import random
-from typing import Literal
+from typing import Literal, get_args
 
 from ors import Environment, Split, TextBlock, ToolOutput, tool
 from pydantic import BaseModel
 
-Customer = Literal["Ada", "Ben", "Cleo", "Dan"]
-Place = Literal["Athens", "Bergen", "Cairo", "Delhi", "Essen", "Faro"]
+Customer = Literal["Ada", "Ben", "Cleo"]
+Place = Literal["Athens", "Bergen", "Cairo", "Delhi"]
 
-CUSTOMERS = ("Ada", "Ben", "Cleo", "Dan")
-PLACES = ("Athens", "Bergen", "Cairo", "Delhi", "Essen", "Faro")
+CUSTOMERS: tuple[str, ...] = get_args(Customer)
+PLACES: tuple[str, ...] = get_args(Place)
 
 
 def make_task(split: str, index: int) -> dict[str, str]:
@@ -42,7 +43,7 @@ class Answer(BaseModel):
 
 
 class ParcelDesk(Environment):
-    """Two kinds of calls, ten in all; the reward is 1 for the right answer and 0 for any other."""
+    """Two kinds of calls, seven in all. Random calls get 0.2 of the reward."""
 
     tracked = False
 
