@@ -4,8 +4,9 @@ import asyncio
 import gc
 import multiprocessing
 import os
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from concurrent.futures import Future
+from contextlib import contextmanager
 from copy import deepcopy
 from dataclasses import dataclass
 from functools import partial
@@ -23,7 +24,7 @@ from ors_gym.env._slot import Slot, Transition
 from ors_gym.env._vector_arguments import ObservationMode, action_spaces, each_action, observation_spaces, reset_mask
 from ors_gym.portal import portal
 
-_TURNS_TO_BEGIN = 4  # of the event loop, until a call has been sent
+_COLLECTION_HELD_BACK = 1.0  # seconds
 
 OnError = Literal["truncate", "raise"]
 Reset = tuple[Any, dict[str, Any]]
@@ -409,27 +410,30 @@ def _get(env: Any, name: str) -> Any:
 
 
 async def _gather(calls: Sequence[Callable[[], Coroutine[Any, Any, Transition]]]) -> list[Transition]:
-    gathering = asyncio.gather(*(call() for call in calls), return_exceptions=True)
-    await _let_all_begin()
-    outcomes = await gathering
+    with _no_collection():
+        outcomes = await asyncio.gather(*(call() for call in calls), return_exceptions=True)
     for outcome in outcomes:
         if isinstance(outcome, BaseException):
             raise outcome
     return [outcome for outcome in outcomes if isinstance(outcome, Transition)]
 
 
-async def _let_all_begin() -> None:
-    """Runs every call to where it waits for its server, without the garbage collector.
+@contextmanager
+def _no_collection() -> Iterator[None]:
+    """Holds back the garbage collector, for a second at most: once a step is enough.
 
-    They all stay alive until they are answered. To look for garbage among them, again and again, costs as much as to send them.
+    What a call is made of stays alive until it is answered. To look for garbage among a thousand of them, again and again, takes
+    longer than to send them.
     """
     if not gc.isenabled():
+        yield
         return
     gc.disable()
+    timer = asyncio.get_running_loop().call_later(_COLLECTION_HELD_BACK, gc.enable)
     try:
-        for _ in range(_TURNS_TO_BEGIN):
-            await asyncio.sleep(0)
+        yield
     finally:
+        timer.cancel()
         gc.enable()
 
 

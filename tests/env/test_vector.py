@@ -2,6 +2,7 @@
 
 import asyncio
 import copy
+import gc
 import multiprocessing
 import os
 import threading
@@ -772,3 +773,38 @@ def test_an_observation_wrapper_refuses_the_same_step_mode(vectorize: Any) -> No
     envs = vectorize([lambda: Countdown(1, spaces.Box(0, 1, (2,)))], autoreset_mode=SAME_STEP)
     with pytest.raises((ValueError, AssertionError)):
         wrappers.NormalizeObservation(envs)
+
+
+# The garbage collector
+
+
+@pytest.mark.parametrize("enabled", [True, False])
+def test_a_step_leaves_the_garbage_collector_as_it_was(vectorize: Any, enabled: bool) -> None:
+    envs = vectorize([lambda: Failing(steps=(2,)), AsyncCountdown], on_error="raise")
+    before = gc.isenabled()
+    try:
+        (gc.enable if enabled else gc.disable)()
+        envs.reset()
+        envs.step([0, 0])
+        assert gc.isenabled() is enabled
+        with pytest.raises(RuntimeError):
+            envs.step([0, 0])
+        assert gc.isenabled() is enabled
+    finally:
+        (gc.enable if before else gc.disable)()
+
+
+def test_a_long_step_holds_the_garbage_collector_back_for_a_moment_only(vectorize: Any) -> None:
+    envs = vectorize([Gate])
+    envs.reset()
+    collected = threading.Event()
+    gc.callbacks.append(lambda phase, info: collected.set())
+    try:
+        envs.step_async([0])
+        envs.envs[0].entered.wait(60)
+        while not collected.wait(0.01):
+            _ = [[] for _ in range(2_000)]
+    finally:
+        gc.callbacks.pop()
+    portal().loop.call_soon_threadsafe(envs.envs[0].open.set)
+    envs.step_wait(timeout=60)
