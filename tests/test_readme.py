@@ -21,9 +21,15 @@ def base_url():
         yield server.base_url
 
 
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where all snippets run, in their order: later ones read what earlier ones wrote."""
+    return tmp_path_factory.mktemp("readme")
+
+
 @pytest.mark.parametrize(("number", "source"), SNIPPETS, ids=[f"snippet-{number}" for number, _ in SNIPPETS])
-def test_readme_snippet_runs(number: int, source: str, base_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
+def test_readme_snippet_runs(number: int, source: str, base_url: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(folder)
     code = compile(
         source.replace("http://localhost:8080", base_url), f"README.md snippet {number}", "exec", ast.PyCF_ALLOW_TOP_LEVEL_AWAIT
     )
