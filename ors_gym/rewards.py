@@ -35,13 +35,22 @@ def reduce(episode: Episode, reward: RewardReduction = "sum") -> float | None:
     >>> reduce(episode), reduce(episode, "last"), reduce(episode, "mean"), reduce(episode, "max")
     (0.75, 0.25, 0.375, 0.5)
     """
-    if not callable(reward) and reward not in _REDUCTIONS:
-        raise ValueError(f"reward must be one of {sorted(_REDUCTIONS)} or a function of the episode, not {reward!r}")
+    check_reduction(reward)
     if episode.unscored:
         return None
     if callable(reward):
         return _checked(reward(episode), reward)
     return _REDUCTIONS[reward](episode.rewards) if episode.rewards else 0.0
+
+
+def check_reduction(reward: RewardReduction) -> None:
+    """For what is asked to reduce episodes that are still to come.
+
+    Raises:
+        ValueError: `reward` is none of the names, and no function.
+    """
+    if not callable(reward) and reward not in _REDUCTIONS:
+        raise ValueError(f"reward must be one of {sorted(_REDUCTIONS)} or a function of the episode, not {reward!r}")
 
 
 def _checked(value: float | None, function: RewardFunction) -> float | None:

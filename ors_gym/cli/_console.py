@@ -96,9 +96,18 @@ def print_json(value: Any) -> None:
 
 @contextmanager
 def one_line_errors() -> Iterator[None]:
-    """An error of the library, or an argument that it refuses, ends the command with one line on standard error and exit code 1."""
+    """What a user can mend ends the command with one line on standard error and exit code 1: an error of the library, an argument
+    that it refuses, a file that cannot be read or written.
+    """
     try:
         yield
-    except (ORSError, ValueError) as error:
-        errors.print(Text.assemble(("error: ", "bold red"), plain(" ".join(str(error).split()))), soft_wrap=True)
+    except (ORSError, ValueError, OSError) as error:
+        errors.print(Text.assemble(("error: ", "bold red"), plain(" ".join(_words(error).split()))), soft_wrap=True)
         raise typer.Exit(1) from error
+
+
+def _words(error: Exception) -> str:
+    """The system's own errors without their number, the file first."""
+    if isinstance(error, OSError) and error.strerror and error.filename is not None:
+        return f"{error.filename2 or error.filename}: {error.strerror}"
+    return str(error)

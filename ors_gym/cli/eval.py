@@ -109,10 +109,10 @@ def eval_(
 
 @contextmanager
 def _usage_errors() -> Iterator[None]:
-    """What a user can mend is one line too: a folder that is no run's, a variable that is not set, a missing package."""
+    """What a user can mend is one line too: a variable that is not set, a missing package."""
     try:
         yield
-    except (FileExistsError, FileNotFoundError, ImportError) as error:
+    except ImportError as error:
         raise ValueError(str(error)) from error
     except KeyError as error:
         raise ValueError(error.args[0]) from error
@@ -164,6 +164,8 @@ def _agent(
 
 def _imported(module_name: str, name: str) -> "AgentLike":
     """The function, agent, or class of agents in a module; a class is called without arguments."""
+    from ors_gym.rollout.agents import as_agent
+
     sys.path.insert(0, os.getcwd())
     try:
         module = importlib.import_module(module_name)
@@ -174,8 +176,10 @@ def _imported(module_name: str, name: str) -> "AgentLike":
     if not hasattr(module, name):
         raise ValueError(f"--agent {module_name}:{name}: the module has no {name!r}")
     found = getattr(module, name)
-    agent: AgentLike = found() if isinstance(found, type) else found
-    return agent
+    try:
+        return as_agent(found() if isinstance(found, type) else found)
+    except TypeError as error:
+        raise ValueError(f"--agent {module_name}:{name}: {error}") from error
 
 
 def _new_folder(env_name: str | None) -> Path:

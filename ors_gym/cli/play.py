@@ -52,13 +52,13 @@ def play(
         env = ORSEnv(base_url, env_name, split=split, max_steps=max_steps, secrets=secrets)
         try:
             env.reset(seed=seed, options=options)
-            stopped = _play(env, _Table(out))
+            with RecordWriter(out, redactor=Redactor(reference.resolve() for reference in secrets.values())) as writer:
+                stopped = _play(env, _Table(out))
+                env.close()
+                assert env.episode is not None
+                writer.write(env.episode)
         finally:
             env.close()
-    assert env.episode is not None
-    redactor = Redactor(reference.resolve() for reference in secrets.values())
-    with RecordWriter(out, redactor=redactor) as writer:
-        writer.write(env.episode)
     console.print(_ending(env.episode))
     console.print(Text(f"The record: {writer.path}"), soft_wrap=True)
     if stopped:

@@ -1,14 +1,22 @@
 """A run's folder: what was evaluated (`config.json`), the episodes so far, and the results."""
 
 import json
-from collections.abc import Mapping, Sequence
+import logging
+import os
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from ors_gym.errors import RecordError
 from ors_gym.records import EPISODES_FILE, Record, read_records
+
+logger = logging.getLogger("ors_gym.rollout")
 
 CONFIG_FILE = "config.json"
 RESULTS_FILE = "results.json"
+_NEEDED = frozenset({"agent", "env_name", "k", "by", "success", "reward"})
 _INFORMATIVE = frozenset({"target", "ors_gym"})
 """Fields of the configuration that may change between a run and its resumption."""
 
@@ -18,12 +26,44 @@ def read_config(folder: Path) -> dict[str, Any]:
 
     Raises:
         FileNotFoundError: The folder is no run's.
+        RecordError: What is there is no configuration.
     """
+    path = folder / CONFIG_FILE
     try:
-        config: dict[str, Any] = json.loads((folder / CONFIG_FILE).read_text())
+        config = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise FileNotFoundError(f"{folder} is no run's folder: it has no {CONFIG_FILE}") from None
+    except ValueError as error:
+        raise RecordError(f"{path} is no run's configuration: {error}") from error
+    if not isinstance(config, dict) or (missing := sorted(_NEEDED - config.keys())):
+        raise RecordError(f"{path} is no run's configuration: {f'it lacks {missing}' if isinstance(config, dict) else 'no object'}")
     return config
+
+
+@contextmanager
+def held(folder: Path) -> Iterator[None]:
+    """Makes the folder, where it is not there, and keeps every other evaluation out of it meanwhile, in this process or another.
+
+    Raises:
+        ValueError: Another evaluation has it.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    if sys.platform == "win32":  # has no such lock
+        yield
+        return
+    import fcntl
+
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise ValueError(f"another evaluation is writing to {folder}; wait until it ends, or choose another folder") from None
+        except OSError as error:
+            logger.info("%s cannot be locked against a second evaluation: %s", folder, error)
+        yield
+    finally:
+        os.close(descriptor)
 
 
 def begin(folder: Path, config: Mapping[str, Any], *, resume: bool) -> list[Record]:
@@ -38,7 +78,6 @@ def begin(folder: Path, config: Mapping[str, Any], *, resume: bool) -> list[Reco
         FileExistsError: There is a run, and `resume` is False.
         ValueError: The run that is there has another configuration, or is none that can be resumed.
     """
-    folder.mkdir(parents=True, exist_ok=True)
     config = json.loads(json.dumps(config))
     if not (folder / CONFIG_FILE).exists():
         if (folder / EPISODES_FILE).exists():

@@ -12,7 +12,7 @@ from typing import Any, Protocol, Unpack
 
 from ors_gym.episode import Episode
 from ors_gym.groups import RolloutGroup
-from ors_gym.rewards import RewardReduction, reduce
+from ors_gym.rewards import RewardReduction, check_reduction, reduce
 from ors_gym.rollout._tasks import Environments, Tasks
 from ors_gym.rollout.agents import Agent, AgentLike, as_agent
 from ors_gym.rollout.progress import ProgressCallback, ProgressLine, Tally
@@ -265,6 +265,7 @@ def with_secrets(options: EnvOptions, tasks: Tasks) -> EnvOptions:
 
 def once(reward: RewardReduction) -> RewardReduction:
     """A reward function that asks the given one once an episode: it may be slow, or cost money. Names stay names."""
+    check_reduction(reward)
     if not callable(reward):
         return reward
     known: dict[str, float | None] = {}

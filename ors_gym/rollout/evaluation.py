@@ -83,8 +83,10 @@ async def evaluate(
     Raises:
         ORSError: The server cannot be reached at the start, or has no such environment.
         FileExistsError: `out` holds a run, and `resume` is False.
-        ValueError: `out` holds a run with another configuration, which the message compares; there is no task; or an
-            argument is out of its range.
+        ValueError: `out` holds a run with another configuration, which the message compares, or another evaluation is writing
+            there; there is no task; or an argument is out of its range.
+        RecordError: What `out` holds cannot be read.
+        OSError: `out` cannot be written.
 
     >>> from ors_gym.rollout import RandomAgent
     >>> results = asyncio.run(evaluate(RandomAgent(), base_url, "test", env_name="largest_digit", num_tasks=5, k=2))
@@ -173,10 +175,11 @@ def _kept(
     if out is None:
         yield kept
         return
-    for record in run_folder.begin(Path(out), config, resume=resume):
-        kept.add(record, record.reward)
-    with RecordWriter(out, reward=reward, redactor=redactor) as kept.writer:
-        yield kept
+    with run_folder.held(Path(out)):
+        for record in run_folder.begin(Path(out), config, resume=resume):
+            kept.add(record, record.reward)
+        with RecordWriter(out, reward=reward, redactor=redactor) as kept.writer:
+            yield kept
 
 
 _SHAPING = (

@@ -124,6 +124,8 @@ class ProgressLine:
 
     def __exit__(self, *_: object) -> None:
         self._live.stop()
+        if not (self._live.console.is_terminal or self._live.console.is_jupyter):
+            self._live.console.line()  # where nothing moves, the last line was left open
 
 
 def describe(progress: Progress) -> str:

@@ -213,7 +213,7 @@ class Results:
 
         Raises:
             FileNotFoundError: It is no run's folder.
-            RecordError: Its records cannot be read.
+            RecordError: Its configuration or its records cannot be read.
         """
         config = read_config(Path(folder))
         latest = {

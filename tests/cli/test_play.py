@@ -18,7 +18,7 @@ class Player:
         self.out = out
         self.process = pexpect.spawn(
             sys.executable,
-            ["-m", "ors_gym.cli", "play", *arguments, "--out", str(out)],
+            ["-m", "ors_gym.cli", "play", "--out", str(out), *arguments],
             encoding="utf-8",
             timeout=60,
             dimensions=(50, 160),
@@ -153,7 +153,17 @@ def test_an_unreachable_server_is_one_line_and_exit_code_1(play) -> None:
     assert player.end() == 1
 
 
-@pytest.mark.parametrize("option", [("--task-spec", "[1]"), ("--task-spec", "{"), ("--secret", "token")])
+def test_a_folder_that_cannot_be_written_is_told_before_the_game(play, ors_server, tmp_path: Path) -> None:
+    (tmp_path / "played").write_text("")
+    player = play(ors_server.base_url, "--out", str(tmp_path / "played" / "here"))
+    player.expect("error: ", "Not a directory")
+    assert player.end() == 1
+    assert ors_server.live_sessions() == []
+
+
+@pytest.mark.parametrize(
+    "option", [("--task-spec", "[1]"), ("--task-spec", "{"), ("--secret", "token"), ("--secret", "token=NOT_SET_ANYWHERE")]
+)
 def test_an_option_that_makes_no_sense_is_explained(play, option: tuple[str, str]) -> None:
     player = play("http://127.0.0.1:9", *option)
     player.expect(option[0])

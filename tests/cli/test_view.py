@@ -465,6 +465,13 @@ def test_what_cannot_be_viewed_is_one_line_and_exit_code_1(tmp_path: Path, conte
     assert "episodes.jsonl" in result.stderr
 
 
+def test_a_page_that_cannot_be_written_is_one_line_and_exit_code_1(tmp_path: Path) -> None:
+    write_records(tmp_path, [episode(0)])
+    result = _run(tmp_path, "--out", tmp_path)
+    assert result.returncode == 1
+    assert result.stderr == f"error: {tmp_path}: Is a directory\n"
+
+
 def test_a_picture_needs_a_browser_and_says_so(tmp_path: Path) -> None:
     write_records(tmp_path, [episode(0)])
     result = _run(tmp_path, "--png", tmp_path / "view.png", PATH="", CHROMIUM="")

@@ -12,6 +12,7 @@ from rich.console import Console
 
 from ors_gym.client import AsyncORSClient
 from ors_gym.episode import Episode, Step
+from ors_gym.errors import RecordError
 from ors_gym.protocol import ToolCall
 from ors_gym.records import load_records, read_records
 from ors_gym.rollout import (
@@ -231,6 +232,33 @@ async def test_episodes_without_a_configuration_are_left_alone(ors_server: SDKSe
     (tmp_path / "episodes.jsonl").write_text("")
     with pytest.raises(ValueError, match=r"no config\.json"):
         await evaluate(RandomAgent(), ors_server.base_url, env_name="arithmetic", out=tmp_path)
+
+
+async def test_two_evaluations_do_not_share_a_folder(ors_server: SDKServer, tmp_path: Path) -> None:
+    begun, go_on = asyncio.Event(), asyncio.Event()
+
+    async def waits(conversation: Conversation) -> ToolCall:
+        begun.set()
+        await go_on.wait()
+        return ToolCall(name="submit", input={"answer": "41"})
+
+    run = {"env_name": "arithmetic", "split": "test", "num_tasks": 1, "out": tmp_path}
+    first = asyncio.create_task(evaluate(waits, ors_server.base_url, **run))
+    await begun.wait()
+    with pytest.raises(ValueError, match="another evaluation is writing to"):
+        await evaluate(waits, ors_server.base_url, **run)
+    go_on.set()
+    assert (await first).overall.num_scored == 1
+    assert (await evaluate(waits, ors_server.base_url, **run)).num_resumed == 1
+
+
+@pytest.mark.parametrize("content", [b"{", b"[]", b"\xff\xfe", b"{}"])
+async def test_a_configuration_that_is_none_is_named(ors_server: SDKServer, tmp_path: Path, content: bytes) -> None:
+    (tmp_path / "config.json").write_bytes(content)
+    with pytest.raises(RecordError, match=r"config\.json is no run's configuration"):
+        Results.load(tmp_path)
+    with pytest.raises(RecordError, match=r"config\.json is no run's configuration"):
+        await evaluate(RandomAgent(), ors_server.base_url, env_name="arithmetic", num_tasks=1, out=tmp_path)
 
 
 async def test_a_server_at_another_address_resumes_the_same_run(
