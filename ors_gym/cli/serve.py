@@ -19,7 +19,9 @@ def serve(
             metavar="TARGET…", help="gym:ID, reasoning_gym:NAME, module:Class or path.py:Class. The first is the default."
         ),
     ],
-    port: Annotated[int, typer.Option(help="The port; 0 is a free one. Further workers take the ports after it.")] = 8080,
+    port: Annotated[
+        int, typer.Option(min=0, max=65535, help="The port; 0 is a free one. Further workers take the ports after it.")
+    ] = 8080,
     host: Annotated[
         str, typer.Option(help="The address to listen on; 0.0.0.0 opens the environments to the network.")
     ] = "127.0.0.1",
@@ -32,9 +34,9 @@ def serve(
     """
     from ors_gym.serving import LocalServer
 
-    server = LocalServer(targets, host=host, port=port, workers=workers, log_level=log_level)
     _show_output()
     with one_line_errors():
+        server = LocalServer(targets, host=host, port=port, workers=workers, log_level=log_level)
         try:
             server.start()
         except ServerStartFailed as error:  # what the server wrote is on the terminal already

@@ -23,6 +23,7 @@ from ors_gym.errors import ServerStartFailed
 
 logger = logging.getLogger("ors_gym.serving")
 
+_LOG_LEVELS = ("CRITICAL", "ERROR", "WARNING", "INFO", "DEBUG")
 _STOP_TIMEOUT = 6.0  # seconds; the process kills itself earlier
 
 
@@ -63,6 +64,10 @@ class LocalServer:
             raise ValueError("there is no target to serve")
         if workers < 1:
             raise ValueError(f"workers must be at least 1, not {workers}")
+        if not 0 <= port <= 65536 - workers:
+            raise ValueError(f"port must be at least 0 and leave room for {workers} up to 65535, not {port}")
+        if log_level.upper() not in _LOG_LEVELS:
+            raise ValueError(f"log_level is one of {', '.join(_LOG_LEVELS)}, not {log_level!r}")
         self._targets = tuple(targets)
         self._host = host
         self._ports = [port + n if port else 0 for n in range(workers)]

@@ -82,3 +82,19 @@ def test_a_target_that_does_not_load_is_one_line_and_exit_code_1(target: str, me
     assert message in result.stderr
     assert "Traceback" not in result.stderr
     assert len(result.stderr.strip().splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    ("options", "code", "message"),
+    [
+        (("--port", "65536"), 2, "65535"),
+        (("--port", "65535", "--workers", "2"), 1, "leave room for 2 up to 65535"),
+        (("--log-level", "loud"), 1, "log_level is one of"),
+    ],
+)
+def test_an_option_that_makes_no_sense_is_explained(options: tuple[str, ...], code: int, message: str) -> None:
+    result = subprocess.run([*COMMAND, "gym:CartPole-v1", *options], capture_output=True, text=True, timeout=60)
+
+    assert result.returncode == code
+    assert message in result.stderr
+    assert "Traceback" not in result.stderr

@@ -8,6 +8,7 @@ import sys
 import textwrap
 import threading
 from pathlib import Path
+from typing import Any
 
 import httpx
 import nbformat
@@ -164,9 +165,16 @@ def test_a_taken_port_is_named() -> None:
 
 @pytest.mark.parametrize(
     ("targets", "options", "error"),
-    [("a:B", {}, TypeError), ([], {}, ValueError), (["a:B"], {"workers": 0}, ValueError)],
+    [
+        ("a:B", {}, TypeError),
+        ([], {}, ValueError),
+        (["a:B"], {"workers": 0}, ValueError),
+        (["a:B"], {"port": 65536}, ValueError),
+        (["a:B"], {"port": -1}, ValueError),
+        (["a:B"], {"log_level": "loud"}, ValueError),
+    ],
 )
-def test_misuse_is_refused_before_anything_starts(targets: list[str], options: dict[str, int], error: type[Exception]) -> None:
+def test_misuse_is_refused_before_anything_starts(targets: list[str], options: dict[str, Any], error: type[Exception]) -> None:
     with pytest.raises(error):
         LocalServer(targets, **options)
 
