@@ -2,6 +2,7 @@
 
 import asyncio
 import base64
+import importlib.util
 import inspect
 import io
 import logging
@@ -15,7 +16,6 @@ import gymnasium as gym
 import numpy as np
 from gymnasium.envs.registration import EnvSpec, load_env_creator
 from ors import Environment, ImageBlock, Split, TextBlock, ToolOutput, tool
-from PIL import Image
 from pydantic import BaseModel, ConfigDict, WithJsonSchema, WrapValidator, create_model
 from pydantic_core import PydanticCustomError
 
@@ -242,6 +242,8 @@ class GymnasiumEnvironment(Environment):
         frame = self._env.render()
         if isinstance(frame, str):
             return [TextBlock(text=frame)]
+        from PIL import Image
+
         png = io.BytesIO()
         Image.fromarray(np.asarray(frame, dtype=np.uint8)).save(png, "PNG", compress_level=1)
         return [ImageBlock(data=base64.b64encode(png.getvalue()).decode(), mimeType="image/png")]
@@ -264,6 +266,9 @@ def _renders_images(spec: EnvSpec, make_kwargs: dict[str, Any]) -> bool:
     entry_point = spec.entry_point
     creator = load_env_creator(entry_point) if isinstance(entry_point, str) else entry_point
     if "rgb_array" not in (getattr(creator, "metadata", {}).get("render_modes") or []):
+        return False
+    if importlib.util.find_spec("PIL") is None:
+        logger.warning('%s is served without images: they need pillow, pip install "ors-gym[images]"', spec.id)
         return False
     try:
         specimen = gym.make(spec, **make_kwargs, render_mode="rgb_array")

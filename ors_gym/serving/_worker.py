@@ -21,6 +21,9 @@ from typing import Any, NamedTuple
 SHUTDOWN_GRACE = 3.0
 """Seconds that open requests and `teardown()` have before the process group is killed."""
 
+_MAX_FILES = 65_536
+"""Open files, one a connection: the usual limit of 1,024 is fewer than the sessions of a large run."""
+
 
 class Served(NamedTuple):
     """An ASGI application and the names of the environments that it serves."""
@@ -41,6 +44,10 @@ def run(build: Callable[[dict[str, Any]], Served]) -> None:
     """
     report = os.fdopen(int(sys.argv[1]), "w")
     orders = pickle.load(sys.stdin.buffer)
+    lifeline = os.dup(sys.stdin.fileno())
+    with open(os.devnull) as nothing:  # for the environments and their processes there is nothing to read
+        os.dup2(nothing.fileno(), sys.stdin.fileno())
+    threading.Thread(target=_end_with_parent, args=(lifeline, orders["parent"]), daemon=True).start()
     os.environ.setdefault("ORS_LOG_LEVEL", orders["log_level"])
     os.environ.setdefault("SDL_VIDEODRIVER", "dummy")  # a server has no screen: pygame draws into memory
     _allow_many_sessions()
@@ -67,17 +74,15 @@ def _serve(served: Served, listener: socket.socket, orders: dict[str, Any], repo
         timeout_keep_alive=60,
         timeout_graceful_shutdown=2,
     )
-    server = uvicorn.Server(config)
-    threading.Thread(target=_stop_with_parent, args=(server, os.getppid()), daemon=True).start()
     _report(report, port=listener.getsockname()[1], env_names=served.env_names)
-    server.run(sockets=[listener])
+    uvicorn.Server(config).run(sockets=[listener])
 
 
-def _stop_with_parent(server: Any, parent: int) -> None:
+def _end_with_parent(lifeline: int, parent: int) -> None:
     # The pipe ends when the parent does, unless a process that the parent forked still holds the other end: hence its id too.
-    while not select.select([sys.stdin], [], [], 1.0)[0] and os.getppid() == parent:
+    while not select.select([lifeline], [], [], 1.0)[0] and os.getppid() == parent:
         pass
-    server.should_exit = True
+    os.kill(os.getpid(), signal.SIGTERM)  # uvicorn stops in order; whatever comes before it stops at once
     time.sleep(SHUTDOWN_GRACE)
     os.killpg(os.getpgrp(), signal.SIGKILL)  # a tool that holds the event loop would hold the process; its children go too
 
@@ -96,8 +101,9 @@ def _listen(host: str, port: int) -> socket.socket:
 
 
 def _allow_many_sessions() -> None:
-    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = _MAX_FILES if hard == resource.RLIM_INFINITY else min(hard, _MAX_FILES)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, wanted), hard))
 
 
 def _report(report: Any, **fields: Any) -> None:

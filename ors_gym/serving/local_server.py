@@ -101,6 +101,7 @@ class LocalServer:
             "host": self._host,
             "port": port,
             "log_level": self._log_level,
+            "parent": os.getpid(),
         }
 
     def close(self) -> None:
