@@ -6,13 +6,14 @@ import ssl
 import warnings
 import weakref
 from collections.abc import Mapping, Sequence
+from operator import index as as_int
 from types import TracebackType
 
 import httpx
 
 from ors_gym._version import __version__
 from ors_gym.client._cleanup import LastResort
-from ors_gym.client._config import Retry, Timeout
+from ors_gym.client._config import Retry, Timeout, check_options
 from ors_gym.client._core import Core
 from ors_gym.client._environment import AsyncEnvironment
 from ors_gym.client._http import Http
@@ -44,7 +45,8 @@ class AsyncORSClient:
             `trust_env` is False.
 
     Raises:
-        ValueError: `base_url` is not an http or https URL.
+        ValueError: `base_url` is not an http or https URL, or a number is out of its range.
+        TypeError: An argument is of another type.
 
     Use it with `async with`, or `aclose` it: sessions that are still open are then deleted.
     """
@@ -67,11 +69,19 @@ class AsyncORSClient:
         proxy: str | httpx.URL | httpx.Proxy | None = None,
         trust_env: bool = True,
     ) -> None:
-        if max_sessions is not None and max_sessions < 1:
+        check_options(timeout, retry)
+        base_urls = [base_url] if isinstance(base_url, str) else base_url
+        if not isinstance(base_urls, Sequence) or not all(isinstance(url, str) for url in base_urls):
+            raise TypeError("base_url is a URL as a str, or a list of them")
+        if auth is not None and not isinstance(auth, (tuple, httpx.Auth)):
+            raise TypeError(f"auth is a pair for HTTP Basic, or an httpx.Auth, not a {type(auth).__name__}")
+        if as_int(max_response_bytes) < 1:
+            raise ValueError(f"max_response_bytes must be at least 1, not {max_response_bytes}")
+        if max_sessions is not None and as_int(max_sessions) < 1:
             raise ValueError(f"max_sessions must be at least 1, or None, not {max_sessions}")
         if keepalive is not None and not keepalive > 0:
             raise ValueError(f"keepalive must be a number of seconds above 0, or None, not {keepalive}")
-        servers = Servers([base_url] if isinstance(base_url, str) else base_url)
+        servers = Servers(base_urls)
         if api_key is None and all(is_local_or_secure(server.base_url) for server in servers.all):
             api_key = os.environ.get("ORS_API_KEY") or None
         credentials = auth if isinstance(auth, tuple) else servers.credentials if auth is None else None

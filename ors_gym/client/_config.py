@@ -1,6 +1,7 @@
 """The options of a client: how long to wait (`Timeout`) and how often to try (`Retry`)."""
 
 from dataclasses import dataclass, fields
+from operator import index as as_int
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,8 +53,19 @@ class Retry:
     max_backoff: float = 15.0
 
     def __post_init__(self) -> None:
-        if self.attempts < 1:
+        if as_int(self.attempts) < 1:
             raise ValueError(f"Retry(attempts=…) must be at least 1, not {self.attempts!r}")
         for name in ("total", "backoff", "max_backoff"):
             if not getattr(self, name) >= 0:
                 raise ValueError(f"Retry({name}=…) must be a number of seconds, at least 0, not {getattr(self, name)!r}")
+
+
+def check_options(timeout: Timeout, retry: Retry) -> None:
+    """Before anything is done with them: a number of seconds is soon passed in place of a `Timeout`.
+
+    Raises:
+        TypeError: They are something else.
+    """
+    for name, value, kind in (("timeout", timeout, Timeout), ("retry", retry, Retry)):
+        if not isinstance(value, kind):
+            raise TypeError(f"{name} is an ors_gym.{kind.__name__}(...), not {value!r}")

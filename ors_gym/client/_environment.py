@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from pydantic import BaseModel, TypeAdapter
 
-from ors_gym.client._config import Timeout
+from ors_gym.client._config import Timeout, check_options
 from ors_gym.client._core import Core
 from ors_gym.client._json import dump
 from ors_gym.client._session import AsyncSession
@@ -174,12 +174,16 @@ class AsyncEnvironment:
         Raises:
             ValueError: The task is named in no way or in two.
             KeyError: A secret's environment variable is not set.
+            TypeError: `timeout` is no `Timeout`, or a secret has none of its forms.
         """
         if task is None:
             task = TaskRef(split, None if index is None else as_int(index), task_spec)
         elif not (split is None and index is None and task_spec is None):
             raise ValueError("name the task once: by task, by split and index, or by task_spec")
-        return AsyncSession(self, self._core, task, resolve_secrets(secrets), timeout or self._core.http.timeout)
+        if timeout is None:
+            timeout = self._core.http.timeout
+        check_options(timeout, self._core.http.retry)
+        return AsyncSession(self, self._core, task, resolve_secrets(secrets), timeout)
 
     async def resolve(self) -> str:
         """Its name, asked for where the server's first environment is meant."""

@@ -1,6 +1,7 @@
 """`AsyncORSEnv`, the one place where a session becomes episodes: reset is create and prompt, step is a tool call."""
 
 import asyncio
+import math
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -128,10 +129,14 @@ class AsyncORSEnv:
     ) -> None:
         _check_choice("on_tool_error", on_tool_error, get_args(OnToolError))
         _check_choice("render_mode", render_mode, (None, *self.metadata["render_modes"]))
-        if max_steps is not None and max_steps < 1:
+        if max_steps is not None and as_int(max_steps) < 1:
             raise ValueError(f"max_steps must be at least 1, or None, not {max_steps!r}")
-        if reset_retries < 0:
+        if as_int(reset_retries) < 0:
             raise ValueError(f"reset_retries must be at least 0, not {reset_retries!r}")
+        if max_observation_length is not None and as_int(max_observation_length) < 0:
+            raise ValueError(f"max_observation_length must be at least 0, or None, not {max_observation_length!r}")
+        if not math.isfinite(invalid_action_reward):
+            raise ValueError(f"invalid_action_reward must be a finite number, not {invalid_action_reward!r}")
         if action_format == "text" and text_tool is None and find_text_tool(discovery.tools) is None:
             raise ValueError(
                 'action_format="text" needs a tool that takes the text: name it by text_tool=; environment '

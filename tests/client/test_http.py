@@ -62,6 +62,40 @@ def test_a_base_url_that_is_none_is_refused(base_url: str) -> None:
         AsyncORSClient([])
 
 
+@pytest.mark.parametrize("base_url", [None, 8080, b"http://host", ["http://host", 8080]])
+def test_a_base_url_of_another_type_is_refused(base_url: Any) -> None:
+    with pytest.raises(TypeError, match="base_url is a URL as a str"):
+        AsyncORSClient(base_url)
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"timeout": 5}, r"timeout is an ors_gym.Timeout\(...\), not 5"),
+        ({"timeout": None}, r"timeout is an ors_gym.Timeout\(...\), not None"),
+        ({"retry": 3}, r"retry is an ors_gym.Retry\(...\), not 3"),
+        ({"auth": "token"}, "auth is a pair for HTTP Basic, or an httpx.Auth, not a str"),
+        ({"max_sessions": 1.5}, "float"),
+        ({"max_response_bytes": 1.5}, "float"),
+    ],
+)
+def test_an_option_of_another_type_is_refused(options: dict[str, Any], words: str) -> None:
+    with pytest.raises(TypeError, match=words):
+        AsyncORSClient("http://host", **options)
+
+
+@pytest.mark.parametrize("option", ["max_sessions", "max_response_bytes", "keepalive"])
+def test_a_number_out_of_its_range_is_refused(option: str) -> None:
+    with pytest.raises(ValueError, match=option):
+        AsyncORSClient("http://host", **{option: 0})
+
+
+async def test_a_sessions_timeout_of_another_type_is_refused(server: FaultServer, connect: Connect) -> None:
+    environment = connect(server.base_url).environment("fault")
+    with pytest.raises(TypeError, match="timeout is an"):
+        environment.session(split="train", index=0, timeout=5)  # type: ignore[arg-type]
+
+
 async def test_credentials_in_the_url_are_sent_and_never_shown(server: FaultServer, connect: Connect) -> None:
     client = connect(server.base_url.replace("//", "//user:pa55word@"))
     await client.health()

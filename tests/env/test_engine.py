@@ -539,7 +539,12 @@ async def test_secrets_reach_the_environment(open_engine: Any, real_server: Any,
     "options",
     [
         {"max_steps": 0},
+        {"max_steps": 1.5},
         {"reset_retries": -1},
+        {"max_observation_length": -1},
+        {"max_observation_length": 1.5},
+        {"invalid_action_reward": float("nan")},
+        {"timeout": 5},
         {"on_tool_error": "ignore"},
         {"render_mode": "gif"},
         {"action_format": "xml"},
@@ -547,8 +552,9 @@ async def test_secrets_reach_the_environment(open_engine: Any, real_server: Any,
     ],
 )
 async def test_options_out_of_their_range_are_refused(open_engine: Any, ors_server: Any, options: dict[str, Any]) -> None:
-    with pytest.raises(ValueError):
-        await open_engine(ors_server, "counter", **options)
+    with pytest.raises((ValueError, TypeError)):
+        env = await open_engine(ors_server, "counter", **options)
+        await env.reset()
 
 
 async def test_it_makes_no_request_until_the_first_reset(fault_server: FaultServer) -> None:
