@@ -32,16 +32,16 @@ class ORSMixture(TrainerParts):
             raise ValueError("a mixture needs specs, each with a name")
         if weights is not None and (set(weights) != set(specs) or not all(weight > 0 for weight in weights.values())):
             raise ValueError(f"weights are numbers above 0 for {', '.join(map(repr, specs))}, not {dict(weights)!r}")
-        self._specs = dict(specs)
+        self.specs = dict(specs)
         self._weights = None if weights is None else [weights[name] / sum(weights.values()) for name in specs]
         self._seed = seed
-        first = next(iter(self._specs.values()))
-        super().__init__(Sources({name: spec.source for name, spec in self._specs.items()}), first.training_options)
+        first = next(iter(self.specs.values()))
+        super().__init__(Sources({name: spec.source for name, spec in self.specs.items()}), first.training_options)
 
     @cached_property
     def train_dataset(self) -> "Dataset | IterableDataset":
         """The rows of all environments, in a fixed random order; with weights, until the rows of each have come at least once."""
-        return self._mixed([spec.dataset(name, self._tool_sets) for name, spec in self._specs.items()])
+        return self._mixed([spec.dataset(name, self._tool_sets) for name, spec in self.specs.items()])
 
     def eval_dataset(self, split: str | None = None) -> "Dataset | IterableDataset":
         """The rows of a split of all environments.
@@ -49,7 +49,7 @@ class ORSMixture(TrainerParts):
         Args:
             split: The split, which every environment must have; None is each one's first of type test, or else validation.
         """
-        return self._mixed([spec.held_out_dataset(name, self._tool_sets, split) for name, spec in self._specs.items()])
+        return self._mixed([spec.held_out_dataset(name, self._tool_sets, split) for name, spec in self.specs.items()])
 
     def _mixed(self, datasets: "list[Dataset | IterableDataset]") -> "Dataset | IterableDataset":
         from datasets import Dataset, concatenate_datasets, interleave_datasets
@@ -64,5 +64,5 @@ class ORSMixture(TrainerParts):
     def close(self) -> None:
         """Closes sessions, connections and records of all."""
         super().close()
-        for spec in self._specs.values():
+        for spec in self.specs.values():
             spec.close()
