@@ -28,6 +28,7 @@ class SourceOptions:
     headers: Mapping[str, str] | None = field(default=None, repr=False)
     timeout: Timeout | None = None
     retry: Retry | None = None
+    keepalive: float | None = 60.0
     reward: RewardReduction = "sum"
     max_steps: int | None = None
     max_concurrency: int = 256
@@ -150,8 +151,14 @@ class Source:
 
     def _connect(self) -> _Connection:
         options = self.options
-        chosen = {"api_key": options.api_key, "headers": options.headers, "timeout": options.timeout, "retry": options.retry}
-        client = ORSClient(options.base_url, **{name: value for name, value in chosen.items() if value is not None})  # type: ignore[arg-type]
+        client = ORSClient(
+            options.base_url,
+            api_key=options.api_key,
+            headers=options.headers,
+            timeout=options.timeout or Timeout(),
+            retry=options.retry or Retry(),
+            keepalive=options.keepalive,
+        )
         try:
             environment = client.environment(options.env_name)
             discovery = environment.discover()

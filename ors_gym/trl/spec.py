@@ -46,6 +46,7 @@ class ORSSpec(TrainerParts):
         max_concurrency: How many sessions are opened or called at a time.
         timeout: Limits in seconds.
         retry: What is tried again, and how often.
+        keepalive: Seconds without traffic after which a session is pinged; None never pings.
         prompt: "dataset": the rows have the tasks' prompts. "session": each rollout has its own session's, for servers whose
             prompts differ from session to session; not for single-turn training.
         system_prompt: Stands before each prompt: text, or a function of the task's tools.
@@ -96,6 +97,7 @@ class ORSSpec(TrainerParts):
         max_concurrency: int = 256,
         timeout: Timeout | None = None,
         retry: Retry | None = None,
+        keepalive: float | None = 60.0,
         prompt: PromptSource = "dataset",
         system_prompt: SystemPrompt | None = None,
         conversational: bool = True,
@@ -125,6 +127,7 @@ class ORSSpec(TrainerParts):
                 headers=headers,
                 timeout=timeout,
                 retry=retry,
+                keepalive=keepalive,
                 reward=reward,
                 max_steps=max_steps,
                 max_concurrency=max_concurrency,

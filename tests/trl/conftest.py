@@ -10,7 +10,7 @@ import pytest
 from ors_gym.serving import LocalServer
 
 _MODULES = {
-    "tests.trl.environments": ["Copy", "Code", "Million", "Odd", "Together"],
+    "tests.trl.environments": ["Copy", "Code", "Million", "Odd", "Together", "MixedSpecs"],
     "tests.servers.environments": ["Arithmetic", "Counter", "Faulty", "TaskTools", "BrokenSetup"],
 }
 

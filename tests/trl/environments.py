@@ -158,3 +158,23 @@ class Together(Environment):
     def press(self, params: Digit) -> ToolOutput:
         """Press a digit."""
         return ToolOutput(blocks=[TextBlock(text="good")], reward=1.0)
+
+
+class MixedSpecs(Environment):
+    """Task specs whose values have no common type."""
+
+    @classmethod
+    def list_splits(cls):
+        return ["train"]
+
+    @classmethod
+    def list_tasks(cls, split):
+        return [{"value": 1}, {"value": "one"}, {"value": [1, None]}]
+
+    def get_prompt(self):
+        return [TextBlock(text="mixed")]
+
+    @tool
+    def done(self) -> ToolOutput:
+        """End the episode."""
+        return ToolOutput(blocks=[TextBlock(text="ok")], reward=1.0, finished=True)
