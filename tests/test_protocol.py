@@ -40,7 +40,12 @@ def test_the_standards_examples_are_read() -> None:
     tools = ListToolsOutput.model_validate({"tools": [spec, {"name": "hint", "description": "A hint.", "input_schema": None}]})
     assert tools.tools[0].input_schema == spec["input_schema"]
     assert tools.tools[1].input_schema is None
-    output = {"blocks": [{"text": "Correct!", "detail": None, "type": "text"}], "metadata": {"a": 1}, "reward": 1.0, "finished": True}
+    output = {
+        "blocks": [{"text": "Correct!", "detail": None, "type": "text"}],
+        "metadata": {"a": 1},
+        "reward": 1.0,
+        "finished": True,
+    }
     assert run_tool_output_adapter.validate_python({"ok": True, "output": output}) == RunToolSuccess(
         ok=True, output=ToolOutput(blocks=(TextBlock(text="Correct!"),), metadata={"a": 1}, reward=1.0, finished=True)
     )

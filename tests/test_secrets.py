@@ -54,7 +54,9 @@ def test_a_reference_holds_no_secret_and_goes_through_pickle_and_json(monkeypatc
     assert resolve_secrets({"key": form})["key"] == ResolvedSecret(SECRET, ("example.com",))
 
 
-@pytest.mark.parametrize("secret", [5, None, (), (SECRET,), (SECRET, 5), (5, []), {"value": SECRET}, {"env": 5}, {"env": "X", "more": 1}])
+@pytest.mark.parametrize(
+    "secret", [5, None, (), (SECRET,), (SECRET, 5), (5, []), {"value": SECRET}, {"env": 5}, {"env": "X", "more": 1}]
+)
 def test_another_form_is_refused_without_being_shown(secret: Any) -> None:
     with pytest.raises(TypeError) as error:
         resolve_secrets({"key": secret})
