@@ -33,11 +33,12 @@ parser.add_argument("--base-url", help="an ORS server; without it, one is starte
 parser.add_argument("--env", help="the environment; by default the server's first")
 parser.add_argument("--split", help="the split to train on; by default the first of type train")
 parser.add_argument("--seed", type=int, default=0)
-parser.add_argument("--total-steps", type=int, default=12_288, help="tool calls in all")
+parser.add_argument("--total-steps", type=int, default=8_192, help="tool calls in all")
 parser.add_argument("--num-envs", type=int, default=32, help="environments of each runner")
 parser.add_argument("--num-env-runners", type=int, default=1, help="Ray actors that play")
 parser.add_argument("--batch-size", type=int, default=512, help="steps between two updates")
 parser.add_argument("--max-steps", type=int, default=100, help="tool calls after which an episode is cut")
+parser.add_argument("--gamma", type=float, default=0.8, help="what the next reward counts; raise it where rewards come late")
 parser.add_argument("--eval-episodes", type=int, default=64)
 parser.add_argument("--ray-address", help="a Ray cluster; by default Ray is started on this machine")
 parser.add_argument("--out", type=Path, default=Path("runs/rllib"), help="where the curve goes")
@@ -99,7 +100,7 @@ with ExitStack() as stack:
             minibatch_size=128,
             num_epochs=4,
             lr=[[0, 3e-3], [args.total_steps, 3e-4]],
-            gamma=0.99,
+            gamma=args.gamma,
             lambda_=0.95,
             clip_param=0.2,
             entropy_coeff=0.01,

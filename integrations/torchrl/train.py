@@ -39,10 +39,11 @@ parser.add_argument("--base-url", help="an ORS server; without it, one is starte
 parser.add_argument("--env", help="the environment; by default the server's first")
 parser.add_argument("--split", help="the split to train on; by default the first of type train")
 parser.add_argument("--seed", type=int, default=0)
-parser.add_argument("--total-steps", type=int, default=12_288, help="tool calls in all")
+parser.add_argument("--total-steps", type=int, default=8_192, help="tool calls in all")
 parser.add_argument("--num-envs", type=int, default=32)
 parser.add_argument("--num-steps", type=int, default=16, help="steps of each environment between two updates")
 parser.add_argument("--max-steps", type=int, default=100, help="tool calls after which an episode is cut")
+parser.add_argument("--gamma", type=float, default=0.8, help="what the next reward counts; raise it where rewards come late")
 parser.add_argument("--eval-episodes", type=int, default=64)
 parser.add_argument("--out", type=Path, default=Path("runs/torchrl"), help="where the curve goes")
 args = parser.parse_args()
@@ -119,7 +120,7 @@ with ExitStack() as stack:
     loss_module = ClipPPOLoss(
         actor, critic, clip_epsilon=0.2, entropy_coeff=0.01, critic_coeff=0.5, loss_critic_type="l2", normalize_advantage=True
     )
-    advantage = GAE(gamma=0.99, lmbda=0.95, value_network=critic)
+    advantage = GAE(gamma=args.gamma, lmbda=0.95, value_network=critic)
     optimizer = torch.optim.Adam(loss_module.parameters(), lr=3e-3, eps=1e-5)
 
     reward_before = evaluate(actor, eval_env)

@@ -25,6 +25,6 @@ def test_it_runs_on_another_server(tmp_path: Path, ors_server: SDKServer) -> Non
 
 
 def test_maskable_ppo_learns_too(tmp_path: Path) -> None:
-    outcome = run_script("sb3/train.py", tmp_path, "--algorithm", "maskable-ppo", "--total-steps", "4096")
+    outcome = run_script("sb3/train.py", tmp_path, "--algorithm", "maskable-ppo", "--total-steps", "3072")
 
     assert outcome.after > outcome.before + 0.2

@@ -1,3 +1,4 @@
+import os
 import subprocess
 import sys
 
@@ -14,7 +15,7 @@ def test_a_text_has_the_same_vector_in_every_process() -> None:
 
     outputs = {
         subprocess.run(
-            [sys.executable, "-c", program], env={"PYTHONHASHSEED": seed}, capture_output=True, text=True, check=True
+            [sys.executable, "-c", program], env={**os.environ, "PYTHONHASHSEED": seed}, capture_output=True, text=True, check=True
         ).stdout
         for seed in ("1", "2")
     }
