@@ -88,7 +88,8 @@ def make_trainer(
     tmp_path: Path,
     kwargs: dict[str, Any],
     *,
-    tokenizer: PreTrainedTokenizerFast | None = None,
+    tokenizer: Any = None,
+    model: Any = None,
     allowed: Sequence[str] | None = None,
     seed: int = 0,
     stop_at: float | None = None,
@@ -101,7 +102,8 @@ def make_trainer(
     Args:
         tmp_path: Where the trainer writes.
         kwargs: What the spec gives.
-        tokenizer: By default the one for `look` and `press`.
+        tokenizer: Or a processor; by default the tokenizer for `look` and `press`.
+        model: By default a tiny one of text.
         allowed: The only tokens that may be sampled, one a turn; None allows all.
         seed: Of weights and sampling.
         stop_at: The mean reward of five steps with which training ends before `max_steps`.
@@ -109,8 +111,9 @@ def make_trainer(
     """
     tokenizer = tokenizer or make_tokenizer()
     if allowed is not None:
-        ids = set(tokenizer.convert_tokens_to_ids(list(allowed)))
-        suppressed = [token for token in range(len(tokenizer)) if token not in ids]
+        words = getattr(tokenizer, "tokenizer", tokenizer)
+        ids = set(words.convert_tokens_to_ids(list(allowed)))
+        suppressed = [token for token in range(len(words)) if token not in ids]
         config["generation_kwargs"] = {"suppress_tokens": suppressed, "max_new_tokens": 1}
     defaults = {
         "output_dir": str(tmp_path),
@@ -130,7 +133,7 @@ def make_trainer(
         "disable_tqdm": True,
     }
     trainer = trainer_class(
-        model=make_model(tokenizer, seed), args=config_class(**(defaults | config)), processing_class=tokenizer, **kwargs
+        model=model or make_model(tokenizer, seed), args=config_class(**(defaults | config)), processing_class=tokenizer, **kwargs
     )
     trainer.remove_callback(PrinterCallback)
     if stop_at is not None:
