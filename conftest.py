@@ -1,11 +1,15 @@
 """A server for the doctests that use `base_url`: the bundled environment, in a process of its own, once a session."""
 
+import signal
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
 from ors_gym.serving import LocalServer
+
+# A shell's background job ignores Ctrl-C and hands that down: the programs that the tests interrupt would never notice.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(scope="session")

@@ -6,6 +6,7 @@ import pytest
 from typer.testing import CliRunner
 
 from ors_gym.cli import app
+from ors_gym.cli._console import console
 from tests.conformance.mutants import MUTANTS
 from tests.servers.sdk_server import SDKServer
 from tests.servers.standard import standard_server
@@ -13,8 +14,14 @@ from tests.servers.standard import standard_server
 NAMELESS = next(mutant for mutant in MUTANTS if mutant.caught_by == "tasks-env-name")
 
 
+@pytest.fixture(autouse=True)
+def wide(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A terminal in which no cell of the table is folded, whatever COLUMNS was when the console was made."""
+    monkeypatch.setattr(console, "width", 200)
+
+
 def check(*arguments: str) -> tuple[int, str]:
-    result = CliRunner().invoke(app, ["check", *arguments], env={"COLUMNS": "200"})
+    result = CliRunner().invoke(app, ["check", *arguments])
     return result.exit_code, result.output
 
 
