@@ -39,4 +39,5 @@ def main() -> None:
             sys.stdout.write(f"FACTS {json.dumps(facts)}\n")
 
 
-main()
+if __name__ == "__main__":
+    main()
