@@ -1,4 +1,7 @@
-"""A server that costs next to nothing: canned answers, so that what is measured is the client. Run as a process of its own."""
+"""A server that costs next to nothing: canned answers, so that what is measured is the client. Run as a process of its own.
+
+Its answers look as the reference server's: event streams are chunked, each event is a write of its own, and so is the last chunk.
+"""
 
 import asyncio
 import subprocess
@@ -9,37 +12,44 @@ from typing import Self
 TEXT = "Correct!"
 SIZES = (4_096, 65_536, 1_048_576, 16_777_216)
 _PROMPT = b'[{"text":"What is 2+2?","detail":null,"type":"text"}]'
-_JSON = b"application/json"
-_SSE = b"text/event-stream; charset=utf-8"
+_HEAD = b"HTTP/1.1 200 OK\r\ndate: Wed, 02 Dec 2026 08:00:00 GMT\r\nserver: uvicorn\r\n"
+_STREAM_HEAD = _HEAD + (
+    b"cache-control: no-cache\r\nconnection: keep-alive\r\nx-accel-buffering: no\r\n"
+    b"content-type: text/event-stream; charset=utf-8\r\nTransfer-Encoding: chunked\r\n\r\n"
+)
 
 
-def _answer(content_type: bytes, body: bytes) -> bytes:
-    return b"HTTP/1.1 200 OK\r\nContent-Type: %b\r\nContent-Length: %d\r\n\r\n%b" % (content_type, len(body), body)
+def _json(body: bytes) -> list[bytes]:
+    return [_HEAD + b"content-length: %d\r\ncontent-type: application/json\r\n\r\n" % len(body), body]
 
 
-def result(size: int = len(TEXT)) -> bytes:
-    """A tool call's event stream, its text of `size` characters, in chunks of 4,096 as the reference server sends them."""
+def _stream(*events: tuple[bytes, bytes]) -> list[bytes]:
+    writes = [_STREAM_HEAD]
+    for name, data in events:
+        event = b"event: %b\r\ndata: %b\r\n\r\n" % (name, data)
+        writes.append(b"%x\r\n%b\r\n" % (len(event), event))
+    return [*writes, b"0\r\n\r\n"]
+
+
+def _result(size: int = len(TEXT)) -> list[bytes]:
+    """A tool call's event stream, its text of `size` characters, in chunks of 4,096."""
     text = (TEXT * (size // len(TEXT) + 1))[:size]
-    output = (
-        '{"ok":true,"output":{"blocks":[{"text":"%s","detail":null,"type":"text"}],"metadata":null,"reward":1.0,"finished":true}}'
-    )
-    data = (output % text).encode()
-    events = [b"event: task_id\r\ndata: 877bb56c594e4a0f921ad55c439a3762\r\n\r\n"]
-    for start in range(0, len(data), 4096):
-        name = b"end" if start + 4096 >= len(data) else b"chunk"
-        events.append(b"event: %b\r\ndata: %b\r\n\r\n" % (name, data[start : start + 4096]))
-    return b"".join(events)
+    block = f'{{"text":"{text}","detail":null,"type":"text"}}'
+    data = f'{{"ok":true,"output":{{"blocks":[{block}],"metadata":null,"reward":1.0,"finished":true}}}}'.encode()
+    parts = [data[start : start + 4096] for start in range(0, len(data), 4096)]
+    chunks = [(b"chunk", part) for part in parts[:-1]]
+    return _stream((b"task_id", b"877bb56c594e4a0f921ad55c439a3762"), *chunks, (b"end", parts[-1]))
 
 
 _ANSWERS = {
-    b"/create": _answer(_JSON, b'{"sid":"0"}'),
-    b"/ping": _answer(_JSON, b'{"status":"ok"}'),
-    b"/delete": _answer(_JSON, b'{"sid":"0"}'),
-    b"/delete_session": _answer(_JSON, b'{"sid":"0"}'),
-    **{path: _answer(_JSON, _PROMPT) for path in (b"/stub/prompt", b"/prompt")},
-    **{path: _answer(_SSE, result()) for path in (b"/stub/call", b"/call")},  # openreward's client leaves the environment out
-    **{b"/size%d/call" % size: _answer(_SSE, result(size)) for size in SIZES},
-    **{b"/size%d/prompt" % size: _answer(_JSON, _PROMPT) for size in SIZES},
+    b"/create": _json(b'{"sid":"0"}'),
+    b"/ping": _json(b'{"status":"ok"}'),
+    b"/delete": _json(b'{"sid":"0"}'),
+    b"/delete_session": _json(b'{"sid":"0"}'),
+    **{path: _json(_PROMPT) for path in (b"/stub/prompt", b"/prompt")},
+    **{path: _result() for path in (b"/stub/call", b"/call")},  # openreward's client leaves the environment out
+    **{b"/size%d/prompt" % size: _json(_PROMPT) for size in SIZES},
+    **{b"/size%d/call" % size: _result(size) for size in SIZES},
 }
 
 
@@ -50,6 +60,7 @@ class _Protocol(asyncio.Protocol):
     pings = 0
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
         self._transport = transport
         self._buffer = b""
 
@@ -67,15 +78,16 @@ class _Protocol(asyncio.Protocol):
         path = head.split(b" ", 2)[1]
         if path == b"/ping":
             _Protocol.pings += 1
-        elif path == b"/pings":
-            self._transport.write(_answer(_JSON, b"%d" % _Protocol.pings))  # type: ignore[attr-defined]
-            return
+        for write in self._answer(path):
+            self._transport.write(write)
+
+    def _answer(self, path: bytes) -> list[bytes]:
+        if path == b"/pings":
+            return _json(b"%d" % _Protocol.pings)
         if path == b"/create_session":
             _Protocol.sessions += 1
-            events = b"event: task_id\r\ndata: s%d\r\n\r\nevent: end\r\ndata: \r\n\r\n" % _Protocol.sessions
-            self._transport.write(_answer(_SSE, events))  # type: ignore[attr-defined]
-        else:
-            self._transport.write(_ANSWERS[path])  # type: ignore[attr-defined]
+            return _stream((b"task_id", b"session-%028d" % _Protocol.sessions), (b"end", b""))
+        return _ANSWERS[path]
 
 
 class StubServer:
