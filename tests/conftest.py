@@ -9,6 +9,7 @@ from tests.servers.sdk_server import SDKServer
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--soak-seconds", type=float, default=60.0, help="how long the soak test runs")
+    parser.addoption("--full-episodes", action="store_true", help="play the served environments' long episodes to their end")
 
 
 @pytest.fixture(scope="session")
