@@ -43,7 +43,8 @@ class RayExecutor:
 
     Args:
         num_workers: How many actors.
-        address: The cluster's address, as `ray.init` takes it; None is this machine.
+        address: The cluster's address, as `ray.init` takes it; None is this machine. Where the cluster asks for a token, Ray reads
+            it if `RAY_AUTH_MODE=token` is in the environment.
         num_cpus: CPUs that Ray sets aside for each worker. Workers mostly wait; an agent that computes needs more.
         start_timeout: Seconds to wait for the workers to come up.
         init_options: More arguments for `ray.init`, such as `runtime_env` or, on one machine, `num_cpus`.
