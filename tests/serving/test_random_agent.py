@@ -1,9 +1,10 @@
 """An agent of random valid actions plays served Gymnasium environments without an error.
 
-Long episodes are cut, to 10 steps; `pytest tests/serving/test_random_agent.py --full-episodes -s` plays each to its end, for minutes.
+Long episodes are cut, to 10 steps; `pytest tests/serving/test_random_agent.py --full-episodes --junit-xml FILE` plays each to its
+end, which takes minutes.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
@@ -35,7 +36,7 @@ def server() -> Iterator[LocalServer]:
 @pytest.mark.timeout(3600)
 @pytest.mark.parametrize("gym_id", GYM_IDS)
 def test_an_agent_of_random_valid_actions_plays_a_hundred_episodes(
-    server: LocalServer, gym_id: str, pytestconfig: pytest.Config
+    server: LocalServer, gym_id: str, pytestconfig: pytest.Config, record_property: Callable[[str, object], None]
 ) -> None:
     whole = gym_id in SHORT or pytestconfig.getoption("--full-episodes")
 
@@ -65,5 +66,6 @@ def test_an_agent_of_random_valid_actions_plays_a_hundred_episodes(
         for part in threads.map(play, [client] * PLAYERS, range(PLAYERS)):
             lengths |= part
 
-    print(f"{gym_id}: {len(lengths)} episodes, {sum(lengths.values()):,} steps, the longest {max(lengths.values())}, no error")
+    record_property("steps", sum(lengths.values()))
+    record_property("longest", max(lengths.values()))
     assert sorted(lengths) == list(range(100))
