@@ -1,7 +1,6 @@
 """The command line: `ors-gym demo | info | play | eval | serve | check | view`. One module a command."""
 
-import typer
-
+from ors_gym.cli._signals import App
 from ors_gym.cli.check import check
 from ors_gym.cli.demo import demo
 from ors_gym.cli.eval import eval_
@@ -10,7 +9,7 @@ from ors_gym.cli.play import play
 from ors_gym.cli.serve import serve
 from ors_gym.cli.view import view
 
-app = typer.Typer(
+app = App(
     name="ors-gym",
     help="Open Reward Standard environments in Gymnasium, GRPO and evaluation.",
     no_args_is_help=True,

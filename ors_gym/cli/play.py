@@ -4,6 +4,7 @@ import base64
 import binascii
 import json
 from collections.abc import Mapping, Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -50,15 +51,15 @@ def play(
     options = _options(split, index, task_spec)
     with one_line_errors():
         env = ORSEnv(base_url, env_name, split=split, max_steps=max_steps, secrets=secrets)
-        try:
-            env.reset(seed=seed, options=options)
-            with RecordWriter(out, redactor=Redactor(reference.resolve() for reference in secrets.values())) as writer:
+        redactor = Redactor(reference.resolve() for reference in secrets.values())
+        with closing(env), RecordWriter(out, redactor=redactor) as writer:
+            try:
+                env.reset(seed=seed, options=options)
                 stopped = _play(env, _Table(out))
-                env.close()
-                assert env.episode is not None
-                writer.write(env.episode)
-        finally:
-            env.close()
+            finally:
+                if env.episode is not None:
+                    writer.write(env.episode)
+    assert env.episode is not None
     console.print(_ending(env.episode))
     console.print(Text(f"The record: {writer.path}"), soft_wrap=True)
     if stopped:
@@ -66,20 +67,26 @@ def play(
 
 
 def _play(env: "ORSEnv", table: "_Table") -> bool:
-    """Turns until the environment or the person ends it; whether it was by Ctrl-C."""
+    """Turns until the environment or the person ends it, and its end; whether it was by Ctrl-C.
+
+    A terminal that closes gives the end of input first and its signal an instant later: that may come while the episode is closed.
+    """
     from ors_gym.rollout import HumanAgent
 
     episode = env.episode
     assert episode is not None
     player = HumanAgent(console=console)
-    table.show_prompt(episode)
     try:
-        while not episode.ended:
-            call = player.choose(episode.tools)
-            if call is None:
-                break
-            env.step(call)
-            table.show_step(episode)
+        try:
+            table.show_prompt(episode)
+            while not episode.ended:
+                call = player.choose(episode.tools)
+                if call is None:
+                    break
+                env.step(call)
+                table.show_step(episode)
+        finally:
+            env.close()
     except KeyboardInterrupt:
         return True
     return False

@@ -5,6 +5,7 @@ import json
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -80,22 +81,42 @@ def test_json_for_programs(real_server: SDKServer, folder: Path) -> None:
     assert json.loads(result.stdout)["overall"]["mean_reward"] == 1.0
 
 
-def test_ctrl_c_keeps_what_is_done_and_says_how_to_go_on(ors_server: SDKServer, folder: Path) -> None:
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)])
+def test_a_signal_keeps_what_is_done_and_says_how_to_go_on(
+    ors_server: SDKServer, folder: Path, number: signal.Signals, code: int
+) -> None:
     arguments = (ors_server.base_url, "--env", "arithmetic", "--num-tasks", "5", "--agent", "agents:Waits", "--out", "my run")
-    with subprocess.Popen(_command(*arguments), cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
-        assert process.stdout is not None
-        for _ in range(2):
-            assert process.stdout.readline() == "waiting\n"
-        while len(load_records(folder / "my run")) < 3:
-            pass
-        process.send_signal(signal.SIGINT)
+    with _waiting(folder, *arguments) as process:
+        process.send_signal(number)
         _, stderr = process.communicate(timeout=60)
-    assert process.returncode == 130
+    assert process.returncode == code
     assert "Traceback" not in stderr
     assert "what is done is kept in my run" in stderr
     assert f"ors-gym eval {ors_server.base_url} --env arithmetic --num-tasks 5 --agent agents:Waits --out 'my run'" in stderr
     assert len(load_records(folder / "my run")) == 3
     assert ors_server.live_sessions() == []
+
+
+def test_under_nohup_a_closed_terminal_ends_nothing(ors_server: SDKServer, folder: Path) -> None:
+    arguments = (ors_server.base_url, "--env", "arithmetic", "--num-tasks", "5", "--agent", "agents:Waits", "--out", "run")
+    with _waiting(folder, *arguments, before=["nohup"]) as process:
+        process.send_signal(signal.SIGHUP)
+        process.send_signal(signal.SIGTERM)
+        process.communicate(timeout=60)
+    assert process.returncode == 143
+
+
+@contextlib.contextmanager
+def _waiting(folder: Path, *arguments: str, before: Sequence[str] = ()) -> Iterator[subprocess.Popen[str]]:
+    """The command with the agent that waits, at the time when it has ended three episodes of five."""
+    command = [*before, *_command(*arguments)]
+    with subprocess.Popen(command, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        for _ in range(2):
+            assert process.stdout.readline() == "waiting\n"
+        while len(load_records(Path(folder, arguments[-1]))) < 3:
+            pass
+        yield process
 
 
 def test_runs_side_by_side(real_server: SDKServer, folder: Path) -> None:

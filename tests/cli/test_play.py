@@ -1,6 +1,7 @@
 """`ors-gym play` at a real terminal, against real servers."""
 
 import os
+import signal
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -9,6 +10,7 @@ import pexpect
 import pytest
 
 from ors_gym.records import load_records
+from ors_gym.testing import FaultServer
 
 
 class Player:
@@ -40,6 +42,12 @@ class Player:
         self.process.close()
         return self.process.exitstatus
 
+    def leave(self) -> None:
+        """End the command, if it still runs, and wait until its session is deleted and it has ended."""
+        if self.process.isalive():
+            self.process.kill(signal.SIGTERM)
+            self.end()
+
 
 @pytest.fixture
 def play(tmp_path: Path) -> Iterator[object]:
@@ -51,7 +59,7 @@ def play(tmp_path: Path) -> Iterator[object]:
 
     yield start
     for player in started:
-        player.process.close(force=True)
+        player.leave()
 
 
 def test_a_person_plays_an_episode_and_its_record_is_kept(play, real_server) -> None:
@@ -115,6 +123,29 @@ def test_ctrl_c_ends_the_episode_and_keeps_it(play, ors_server) -> None:
     assert episode.num_steps == 1
 
 
+def test_kill_ends_the_episode_and_keeps_it(play, ors_server) -> None:
+    player = play(ors_server.base_url, "--env", "arithmetic", "--index", "0")
+    player.answer("tool: ", "think")
+    player.expect("Go on.", "tool: ")
+    player.process.kill(signal.SIGTERM)
+    player.expect("truncated after 1 step: reward 0")
+    assert player.end() == 143
+    [episode] = load_records(player.out)
+    assert episode.num_steps == 1
+    assert ors_server.live_sessions() == []
+
+
+def test_a_closed_terminal_ends_the_episode_and_keeps_it(play, ors_server) -> None:
+    player = play(ors_server.base_url, "--env", "arithmetic", "--index", "0")
+    player.answer("tool: ", "think")
+    player.expect("Go on.", "tool: ")
+    os.close(player.process.fileno())
+    assert player.process.wait() == 129
+    [episode] = load_records(player.out)
+    assert episode.num_steps == 1
+    assert ors_server.live_sessions() == []
+
+
 def test_a_tool_that_raises_ends_the_episode_unscored(play, ors_server) -> None:
     player = play(ors_server.base_url, "--env", "faulty", "--index", "0")
     player.answer("tool: ", "boom")
@@ -153,12 +184,21 @@ def test_an_unreachable_server_is_one_line_and_exit_code_1(play) -> None:
     assert player.end() == 1
 
 
-def test_a_folder_that_cannot_be_written_is_told_before_the_game(play, ors_server, tmp_path: Path) -> None:
+def test_a_folder_that_cannot_be_written_is_told_before_a_session_is_opened(play, tmp_path: Path) -> None:
     (tmp_path / "played").write_text("")
-    player = play(ors_server.base_url, "--out", str(tmp_path / "played" / "here"))
-    player.expect("error: ", "Not a directory")
+    with FaultServer() as server:
+        player = play(server.base_url, "--out", str(tmp_path / "played" / "here"))
+        player.expect("error: ", "Not a directory")
+        assert player.end() == 1
+        assert server.received("create") == []
+
+
+def test_a_reset_that_fails_is_one_line_and_kept(play, ors_server) -> None:
+    player = play(ors_server.base_url, "--env", "brokensetup", "--index", "1")
+    player.expect("error: ", "this task cannot be set up")
     assert player.end() == 1
-    assert ors_server.live_sessions() == []
+    [episode] = load_records(player.out)
+    assert episode.unscored
 
 
 @pytest.mark.parametrize(
