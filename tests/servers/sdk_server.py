@@ -23,12 +23,20 @@ class SDKServer(LocalServer):
     def __init__(self, sdk: str, **options: Any) -> None:
         super().__init__(["tests.servers.environments"], **options)
         self.sdk = sdk
+        self._overlooked: set[str] = set()
 
     def _orders(self, port: int) -> dict[str, Any]:
         return {**super()._orders(port), "sdk": self.sdk}
 
     def live_sessions(self) -> list[str]:
-        """The ids of the sessions that have been created and neither deleted nor timed out."""
+        """The ids of the sessions that have been created and neither deleted nor timed out; those overlooked are left out."""
+        return [session for session in self._all_sessions() if session not in self._overlooked]
+
+    def overlook_sessions(self) -> None:
+        """Leave out, from here on, the sessions that live now."""
+        self._overlooked = set(self._all_sessions())
+
+    def _all_sessions(self) -> list[str]:
         sessions: list[str] = httpx.get(f"{self.base_url}/tests/sessions").raise_for_status().json()
         return sessions
 
