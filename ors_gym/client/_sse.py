@@ -17,6 +17,8 @@ from ors_gym.protocol import session_id_adapter
 logger = logging.getLogger("ors_gym.client")
 _REST = 65536  # bytes that may follow the last event
 _REST_SECONDS = 1.0
+# Looked up here: a child that is forked while a thread looks a codec up for the first time cannot find it.
+_Decoder = codecs.getincrementaldecoder("utf-8-sig")
 _CHECKED = {"content-type": "text/event-stream"}  # by `is_event_stream`, whatever its case
 
 
@@ -71,7 +73,7 @@ class _Text:
     headers: ClassVar = _CHECKED
 
     async def aiter_text(self) -> AsyncGenerator[str, None]:
-        decoder = codecs.getincrementaldecoder("utf-8-sig")()
+        decoder = _Decoder()
         reply = self.reply
         try:
             async for chunk in reply.stream:

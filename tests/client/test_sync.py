@@ -164,6 +164,20 @@ def test_a_fork_while_another_thread_is_in_a_call(server: FaultServer) -> None:
     assert server.sessions == set()
 
 
+def test_a_call_imports_nothing_that_a_fork_could_leave_half_imported(server: FaultServer) -> None:
+    output = script(
+        server,
+        """
+        client = ORSClient(URL)
+        before = set(sys.modules)
+        assert play(client.environment("fault")) == 1.0
+        client.close()
+        print(sorted(set(sys.modules) - before))
+        """,
+    )
+    assert output == "[]\n"
+
+
 @pytest.mark.parametrize("method", ["fork", "spawn", "forkserver"])
 def test_in_the_processes_of_multiprocessing(server: FaultServer, method: str, tmp_path: object) -> None:
     path = os.path.join(str(tmp_path), "script.py")
