@@ -7,6 +7,7 @@ ends; what is called even later, by a finalizer for instance, runs the loop by i
 
 import asyncio
 import atexit
+import multiprocessing.util
 import os
 import selectors
 import threading
@@ -68,6 +69,8 @@ class Portal:
 
     def end(self) -> None:
         """Cancels what still runs and ends the thread, within some seconds. For the interpreter's exit."""
+        if self._ended:
+            return
         self._ended = True
         done, _ = wait([self.submit(_cancel_others)], _EXIT_SECONDS)
         if done:
@@ -158,8 +161,18 @@ def portal() -> Portal:
 
 
 def at_exit(function: Callable[[], None]) -> None:
-    """Has a function called when the interpreter exits, while the portal's loop still runs."""
-    atexit.register(function)  # the last to be registered is the first to be called
+    """Has a function called when the interpreter exits, while the portal's loop still runs: the last to be registered first.
+
+    Also in a process of `multiprocessing`, which, where it was forked, ends without `atexit`. It may be called twice.
+    """
+    atexit.register(function)
+    multiprocessing.util.register_after_fork(function, _at_process_end)
+    if multiprocessing.parent_process() is not None:
+        _at_process_end(function)
+
+
+def _at_process_end(function: Callable[[], None]) -> None:
+    multiprocessing.util.Finalize(None, function, exitpriority=0)
 
 
 def _end() -> None:
@@ -176,6 +189,6 @@ def _after_fork_in_child() -> None:
         _portal = None
 
 
-atexit.register(_end)
+at_exit(_end)
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_after_fork_in_child)

@@ -146,6 +146,7 @@ def test_a_connection_that_a_forked_child_closes_still_serves_its_parent() -> No
         os._exit(0)
     assert os.waitpid(child, 0)[1] == 0
     assert portal().call(echo) == b"hello\n"
+    portal().loop.call_soon_threadsafe(writer.close)
 
 
 def run_script(source: str) -> str:

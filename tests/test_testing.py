@@ -1,5 +1,7 @@
 """What users get for their own tests: the fault server, and the fixtures of `ors_gym.testing`."""
 
+import socket
+
 import httpx
 import pytest
 
@@ -77,6 +79,18 @@ def test_it_closes_with_connections_open_and_closes_twice() -> None:
         http.get("/health")
         server.close()
         server.close()
+
+
+def test_it_closes_without_a_word_while_an_answer_is_due(
+    capfd: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    with (
+        FaultServer(lambda request: Fault(delay=60)) as server,
+        socket.create_connection(("127.0.0.1", int(server.base_url.rpartition(":")[2]))) as client,
+    ):
+        client.sendall(b"GET /health HTTP/1.1\r\n\r\n")
+        server.wait_for("health")
+    assert (capfd.readouterr().err, caplog.text) == ("", "")
 
 
 def test_the_fixtures_are_there_for_users(pytester: pytest.Pytester) -> None:

@@ -9,6 +9,7 @@ import sys
 import textwrap
 from collections import Counter
 from collections.abc import Coroutine, Generator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -364,3 +365,28 @@ def test_never_by_a_forked_child(server: FaultServer) -> None:
     assert output.strip() == "the parent's", errors
     assert len(server.sessions) == 1
     assert server.received("delete") == []
+
+
+@pytest.mark.parametrize("method", ["fork", "spawn", "forkserver"])
+def test_at_the_end_of_a_process_of_multiprocessing(server: FaultServer, tmp_path: Path, method: str) -> None:
+    source = f"""
+import multiprocessing
+from ors_gym.client import ORSClient
+
+def leave():
+    global client
+    client = ORSClient({server.base_url!r})
+    client.environment("fault").session(split="train", index=0).start()
+
+if __name__ == "__main__":
+    ORSClient({server.base_url!r}).health()
+    process = multiprocessing.get_context({method!r}).Process(target=leave)
+    process.start()
+    process.join()
+    print(process.exitcode)
+"""
+    (tmp_path / "script.py").write_text(source)
+    result = subprocess.run([sys.executable, tmp_path / "script.py"], capture_output=True, text=True, timeout=120)
+    assert result.stdout == "0\n", result.stderr
+    assert len(server.received("delete")) == 1
+    assert server.sessions == set()
