@@ -81,6 +81,8 @@ class Episode:
         id: A unique id.
 
     >>> episode = Episode(TaskRef("train", 0), steps=[Step("a", reward=0.5), Step("b")], terminated=True)
+    >>> episode
+    <Episode 'train/0': finished after 2 steps, reward 0.5>
     >>> episode.rewards, episode.num_steps, episode.outcome
     ([0.5], 2, 'finished')
     """
@@ -143,6 +145,11 @@ class Episode:
         if not self.ended:
             return "running"
         return "finished" if self.terminated else "truncated"
+
+    def __repr__(self) -> str:
+        worth = "unscored" if self.unscored else f"reward {sum(self.rewards):g}"
+        steps = f"{self.num_steps} step{'s' * (self.num_steps != 1)}"
+        return f"<Episode {f'{self.env_name} {self.task.key}'.strip()!r}: {self.outcome} after {steps}, {worth}>"
 
     def _repr_html_(self) -> str:
         facts: dict[str, str | float | None] = {

@@ -29,6 +29,8 @@ class RolloutGroup:
     >>> from ors_gym.episode import Step
     >>> task = TaskRef("train", 0)
     >>> group = RolloutGroup(task, [Episode(task, steps=[Step("a", reward=reward)]) for reward in (1.0, 0.0, 0.0, 0.0)])
+    >>> group
+    <RolloutGroup 'train/0': 4 episodes, mean reward 0.25>
     >>> group.rewards
     [1.0, 0.0, 0.0, 0.0]
     >>> group.advantages()
@@ -104,6 +106,11 @@ class RolloutGroup:
         if normalize == "group":
             factor /= math.hypot(*(reward - mean for reward in scored)) / math.sqrt(n - 1)
         return [None if reward is None else (reward - mean) * factor for reward in self._rewards]
+
+    def __repr__(self) -> str:
+        mean = "" if self.mean_reward is None else f", mean reward {self.mean_reward:g}"
+        unscored = f", {self.num_unscored} unscored" if self.num_unscored else ""
+        return f"<RolloutGroup {self.task.key!r}: {len(self)} episode{'s' * (len(self) != 1)}{mean}{unscored}>"
 
     def _repr_html_(self) -> str:
         """The group as a table, for a notebook. Everything that a server said is escaped."""

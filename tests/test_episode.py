@@ -52,3 +52,20 @@ def test_a_notebook_shows_it_escaped() -> None:
     shown = _episode(step, error="<i>", error_kind="environment")._repr_html_()
     assert all(tag in shown for tag in ("&lt;b&gt;", "&lt;script&gt;", "&lt;i&gt;"))
     assert not any(tag in shown for tag in ("<script>", "<i>"))
+
+
+@pytest.mark.parametrize(
+    ("episode", "shown"),
+    [
+        (_episode(), "<Episode 'museum train/0': running after 0 steps, reward 0>"),
+        (_episode(Step("a", reward=0.5), terminated=True), "<Episode 'museum train/0': finished after 1 step, reward 0.5>"),
+        (
+            _episode(Step("a", reward=1.0), Step("b"), truncated=True, error="lost", error_kind="infrastructure"),
+            "<Episode 'museum train/0': infrastructure failed after 2 steps, unscored>",
+        ),
+        (Episode(TaskRef("\x1b[2J", 0), truncated=True), r"<Episode '\x1b[2J/0': truncated after 0 steps, reward 0>"),
+    ],
+)
+def test_its_repr_is_a_short_line_however_much_was_said(episode: Episode, shown: str) -> None:
+    episode.prompt = (TextBlock(text="long " * 1000),)
+    assert repr(episode) == shown

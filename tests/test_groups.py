@@ -125,3 +125,15 @@ def test_the_notebook_form_escapes_what_a_server_said() -> None:
     assert "<script>" not in shown
     assert "<img" not in shown
     assert "&lt;script&gt;" in shown
+
+
+@pytest.mark.parametrize(
+    ("group", "shown"),
+    [
+        (_group(1.0, 0.0, 0.5, 0.5), "<RolloutGroup 'train/3': 4 episodes, mean reward 0.5>"),
+        (_group(1.0, None), "<RolloutGroup 'train/3': 2 episodes, mean reward 1, 1 unscored>"),
+        (_group(None), "<RolloutGroup 'train/3': 1 episode, 1 unscored>"),
+    ],
+)
+def test_its_repr_is_a_short_line(group: RolloutGroup, shown: str) -> None:
+    assert repr(group) == shown
