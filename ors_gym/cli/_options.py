@@ -1,8 +1,18 @@
 """Options that several commands have."""
 
+import math
 import re
 
+import typer
+
 from ors_gym.secrets import EnvSecret
+
+
+def finite(number: float | None) -> float | None:
+    """An option's callback: refuses infinity and nan, which pass for numbers and are within every range."""
+    if number is not None and not math.isfinite(number):
+        raise typer.BadParameter(f"{number} is not a finite number")
+    return number
 
 
 def secret_reference(option: str) -> tuple[str, EnvSecret]:

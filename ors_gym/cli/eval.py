@@ -16,7 +16,7 @@ import typer
 from rich.text import Text
 
 from ors_gym.cli._console import console, errors, one_line_errors, plain, print_json
-from ors_gym.cli._options import secret_reference
+from ors_gym.cli._options import finite, secret_reference
 from ors_gym.secrets import EnvSecret
 
 if TYPE_CHECKING:
@@ -35,7 +35,9 @@ def eval_(
     max_steps: Annotated[int | None, typer.Option("--max-steps", min=1, help="Tool calls in an episode.")] = None,
     max_concurrency: Annotated[int, typer.Option("--max-concurrency", min=1, help="Episodes at once.")] = 64,
     retries: Annotated[int, typer.Option("--retries", min=0, help="How often a failed episode is tried again.")] = 1,
-    success: Annotated[float, typer.Option("--success", help="The reward from which an episode is a success.")] = 0.99,
+    success: Annotated[
+        float, typer.Option("--success", callback=finite, help="The reward from which an episode is a success.")
+    ] = 0.99,
     reward: Annotated[str, typer.Option("--reward", metavar="sum|last|mean|max", help="An episode's reward.")] = "sum",
     by: Annotated[str | None, typer.Option("--by", metavar="KEY", help="Show results by this key of the tasks too.")] = None,
     seed: Annotated[int, typer.Option("--seed", min=0, help="Of the random agent.")] = 0,
@@ -46,7 +48,7 @@ def eval_(
         str | None, typer.Option("--agent-key", metavar="VARIABLE", help="The environment variable with that endpoint's key.")
     ] = None,
     system_prompt: Annotated[str | None, typer.Option("--system-prompt", help="Of an openai: agent.")] = None,
-    temperature: Annotated[float | None, typer.Option("--temperature", help="Of an openai: agent.")] = None,
+    temperature: Annotated[float | None, typer.Option("--temperature", min=0, callback=finite, help="Of an openai: agent.")] = None,
     max_tokens: Annotated[int | None, typer.Option("--max-tokens", min=1, help="Of an answer of an openai: agent.")] = None,
     secret: Annotated[
         list[str] | None,

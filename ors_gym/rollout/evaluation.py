@@ -3,6 +3,7 @@
 import asyncio
 import hashlib
 import json
+import math
 import os
 import re
 import time
@@ -95,6 +96,8 @@ async def evaluate(
     """
     if k < 1:
         raise ValueError(f"k must be at least 1, not {k}")
+    if not math.isfinite(success):
+        raise ValueError(f"success must be a finite number, not {success}")
     tasks = _tasks(target, env_name=env_name, split=split, num_tasks=num_tasks, indices=indices)
     plan = RolloutPlan(as_agent(agent), tasks, max_concurrency, retries, with_secrets(options, tasks))
     reward_once = once(reward)

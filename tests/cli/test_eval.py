@@ -172,3 +172,20 @@ def test_a_mistake_is_one_line_and_exit_code_1(ors_server: SDKServer, folder: Pa
     assert result.exit_code == 1, result.stdout
     assert words in result.stderr
     assert "Traceback" not in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("option", "value"),
+    [
+        *((option, value) for option in ("--success", "--temperature") for value in ("nan", "inf", "-inf", "much")),
+        ("--temperature", "-1"),
+        *((option, value) for option in ("--k", "--num-tasks", "--max-steps", "--max-concurrency") for value in ("0", "nan")),
+        ("--retries", "-1"),
+        ("--seed", "-1"),
+        ("--max-tokens", "0"),
+    ],
+)
+def test_a_number_out_of_its_range_is_explained(folder: Path, option: str, value: str) -> None:
+    result = _run(folder, "http://127.0.0.1:9", option, value)
+    assert result.exit_code == 2
+    assert option in result.stderr

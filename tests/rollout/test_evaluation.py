@@ -3,6 +3,7 @@
 import asyncio
 import io
 import json
+import math
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -302,7 +303,12 @@ async def test_a_reward_function_is_asked_once_an_episode(real_server: SDKServer
 
 @pytest.mark.parametrize(
     ("arguments", "message"),
-    [({"k": 0}, "k must be"), ({"indices": []}, "no task"), ({"split": "nowhere"}, "nowhere")],
+    [
+        ({"k": 0}, "k must be"),
+        ({"success": math.nan}, "success must be a finite number"),
+        ({"indices": []}, "no task"),
+        ({"split": "nowhere"}, "nowhere"),
+    ],
 )
 async def test_arguments_that_make_no_sense_are_refused(ors_server: SDKServer, arguments: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
