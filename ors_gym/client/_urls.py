@@ -7,7 +7,8 @@ from urllib.parse import quote, urlsplit
 
 import httpx
 
-_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
+_LONGEST_NAME = 1024
+_NOT_IN_A_NAME = re.compile(r"[/\\\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
 _SESSION_ID = re.compile(r"[\x21-\x7e]{1,512}")
 
 
@@ -33,14 +34,15 @@ def quote_segment(env_name: str) -> str:
     """An environment's name as one segment of a path.
 
     Raises:
-        ValueError: It is empty, "." or "..", or has a slash, a backslash or a control character: no server can have it.
+        ValueError: It is empty, "." or "..", longer than 1,024 characters, or has a slash, a backslash or a control character.
 
     >>> quote_segment("gsm8k v2?")
     'gsm8k%20v2%3F'
     """
-    if not env_name or env_name in (".", "..") or "/" in env_name or "\\" in env_name or _CONTROL.search(env_name):
+    if not 0 < len(env_name) <= _LONGEST_NAME or env_name in (".", "..") or _NOT_IN_A_NAME.search(env_name):
+        shown = env_name if len(env_name) <= 100 else f"{env_name[:100]}…"
         raise ValueError(
-            f"{env_name!r} cannot be an environment's name: that is one segment of a path, "
+            f"{shown!r} cannot be an environment's name: that is one segment of a path of 1 to {_LONGEST_NAME:,} characters, "
             "neither '.' nor '..', without slash, backslash or control character"
         )
     return quote(env_name, safe="")

@@ -246,6 +246,19 @@ def test_an_environments_name_that_is_a_path_is_refused(client: AsyncORSClient, 
         client.environment(env_name)
 
 
+@pytest.mark.parametrize("length", [1025, 100_000])
+def test_an_environments_name_that_is_too_long_is_refused_in_a_short_message(client: AsyncORSClient, length: int) -> None:
+    with pytest.raises(ValueError, match="a path of 1 to 1,024 characters") as refusal:
+        client.environment("é" * length)
+    assert len(str(refusal.value)) < 400
+
+
+async def test_the_longest_name_of_an_environment_is_asked_for(server: FaultServer, client: AsyncORSClient) -> None:
+    with pytest.raises(errors.NotFound):
+        await client.environment("é" * 1024).list_tools()
+    assert len(server.requests) == 1
+
+
 @pytest.mark.parametrize("env_name", ["a b", "a%2Fb", "%2e%2e", "a?b=c", "a#b", "é漢🎲", "a;b", "a&b=c+d", "~x", "a:b@c", "..."])
 async def test_an_environments_name_is_one_segment_of_the_path(server: FaultServer, client: AsyncORSClient, env_name: str) -> None:
     with pytest.raises(errors.NotFound):
@@ -255,8 +268,11 @@ async def test_an_environments_name_is_one_segment_of_the_path(server: FaultServ
     assert [unquote(segment) for segment in request.path.split("/")] == ["", env_name, "tools"]
 
 
-async def test_an_environments_name_from_a_server_is_checked_too(server: FaultServer, client: AsyncORSClient) -> None:
-    server.script("list_environments", Fault(body=b'["../admin"]'))
+@pytest.mark.parametrize("env_name", [b"../admin", b"a" * 100_000], ids=["path", "long"])
+async def test_an_environments_name_from_a_server_is_checked_too(
+    server: FaultServer, client: AsyncORSClient, env_name: bytes
+) -> None:
+    server.script("list_environments", Fault(body=b'["%s"]' % env_name))
     with pytest.raises(errors.ProtocolError, match="cannot be an environment's name"):
         await client.environment().list_tools()
     assert len(server.requests) == 1
