@@ -46,9 +46,9 @@ def check(
 def _print(report: "Report") -> None:
     for endpoint, rows in groupby(report, key=lambda row: row.endpoint):
         table = Table(title=Text(endpoint, style="bold"), title_justify="left", expand=True)
-        table.add_column("requirement", ratio=3, overflow="fold")
-        table.add_column("the standard says", ratio=5)
-        table.add_column("the server", ratio=5, overflow="fold")
+        table.add_column("requirement", no_wrap=True)
+        table.add_column("the standard says", ratio=1)
+        table.add_column("the server", ratio=1, overflow="fold")
         table.add_column("verdict", no_wrap=True)
         for row in rows:
             says = Text.assemble(row.says, (f"\n{row.page}", "dim"))

@@ -62,6 +62,15 @@ def test_json_has_the_rows() -> None:
     assert len(report["rows"]) >= 60
 
 
+def test_the_requirements_stand_whole_on_a_narrow_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(console, "width", 80)
+    with standard_server() as base_url:
+        _, output = check(base_url, "--no-call-tools")
+        ids = [row["id"] for row in json.loads(check(base_url, "--no-call-tools", "--json")[1])["rows"]]
+
+    assert [row_id for row_id in ids if f" {row_id} " not in output] == []
+
+
 @pytest.mark.parametrize(("url", "message"), [("http://127.0.0.1:9", "cannot reach http://127.0.0.1:9")])
 def test_a_server_that_is_not_there_is_one_line_and_exit_code_1(url: str, message: str) -> None:
     code, output = check(url)
