@@ -49,6 +49,17 @@ class AsyncORSClient:
         TypeError: An argument is of another type.
 
     Use it with `async with`, or `aclose` it: sessions that are still open are then deleted.
+
+    >>> import asyncio
+    >>> async def main():
+    ...     async with AsyncORSClient(base_url) as client:
+    ...         print(await client.health(), await client.list_environments())
+    ...         async with client.environment("largest_digit").session(split="train", index=0) as session:
+    ...             output = await session.call_tool("submit", {"answer": "no digit"})
+    ...         print(output.reward, output.finished, client.stats().sessions_started)
+    >>> asyncio.run(main())
+    True ('largest_digit',)
+    0.0 True 1
     """
 
     def __init__(

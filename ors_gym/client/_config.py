@@ -15,6 +15,9 @@ class Timeout:
         setup: To start a session; and then again, until the environment's `setup()` has ended and it answers.
         episode: A session, from its start.
         silence: A tool call's connection without a byte or a ping comment, until it counts as broken.
+
+    >>> Timeout(tool_call=120.0).connect
+    10.0
     """
 
     connect: float | None = 10.0
@@ -45,6 +48,9 @@ class Retry:
         total: Seconds after which no further attempt is begun.
         backoff: The first pause's upper bound, in seconds.
         max_backoff: Every pause's upper bound, in seconds.
+
+    >>> Retry(attempts=1)
+    Retry(attempts=1, total=120.0, backoff=0.25, max_backoff=15.0)
     """
 
     attempts: int = 6

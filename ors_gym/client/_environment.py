@@ -61,6 +61,11 @@ class Discovery:
 
         Raises:
             ValueError: There is no such split, or none at all.
+
+        >>> splits = (Split(name="test", type="test"), Split(name="main", type="train"))
+        >>> discovery = Discovery("gsm8k", tools=(), splits=splits, num_tasks={"test": 1, "main": 9})
+        >>> discovery.split().name, discovery.split("test").name
+        ('main', 'test')
         """
         for split in self.splits:
             if split.name == name or (name is None and split.type == "train"):
@@ -78,6 +83,22 @@ class AsyncEnvironment:
     """An environment of a server. Made by `AsyncORSClient.environment`, without I/O.
 
     Standard: HTTP API, Discovery Endpoints.
+
+    >>> from ors_gym.client import AsyncORSClient
+    >>> async def main():
+    ...     async with AsyncORSClient(base_url) as client:
+    ...         environment = client.environment()  # the server's first
+    ...         print(await environment.resolve(), [tool.name for tool in await environment.list_tools()])
+    ...         print([(split.name, await environment.num_tasks(split.name)) for split in await environment.list_splits()])
+    ...         tasks = await environment.list_tasks("test")
+    ...         print(tasks[7] == await environment.get_task("test", 7), tasks[-2:] == await environment.get_task_range("test", -2))
+    ...         async with environment.session(split="test", index=7) as session:
+    ...             print(session.task.key)
+    >>> asyncio.run(main())
+    largest_digit ['submit']
+    [('train', 900), ('test', 100)]
+    True True
+    test/7
     """
 
     def __init__(self, client: "AsyncORSClient", core: Core, env_name: str | None) -> None:
@@ -141,7 +162,15 @@ class AsyncEnvironment:
         return (await self._ask("POST", ("task_range", "get_task_range"), body, tasks_adapter)).tasks
 
     async def discover(self) -> Discovery:
-        """Its name, tools, splits and task counts, asked for concurrently, once, and kept."""
+        """Its name, tools, splits and task counts, asked for concurrently, once, and kept.
+
+        >>> from ors_gym.client import AsyncORSClient
+        >>> async def main():
+        ...     async with AsyncORSClient(base_url) as client:
+        ...         return await client.environment("largest_digit").discover()
+        >>> dict(asyncio.run(main()).num_tasks)
+        {'train': 900, 'test': 100}
+        """
         if self._discovery is None:
             async with self._discovering:
                 if self._discovery is None:

@@ -32,6 +32,18 @@ class AsyncSession:
     event loop or of the interpreter. A forked child never deletes it.
 
     Standard: Sessions & Episodes.
+
+    >>> from ors_gym.client import AsyncORSClient
+    >>> from ors_gym.protocol import text_of
+    >>> async def main():
+    ...     async with AsyncORSClient(base_url) as client:
+    ...         async with client.environment("largest_digit").session(split="train", index=0) as session:
+    ...             digits = text_of(await session.get_prompt()).rstrip("=")
+    ...             tools = await session.list_tools()
+    ...             await session.ping()  # while something else takes long; the client does it by itself
+    ...             return await session.call_tool(tools[0].name, {"answer": max(digits)})
+    >>> asyncio.run(main()).reward
+    1.0
     """
 
     def __init__(

@@ -29,6 +29,14 @@ class ORSClient:
 
     Use it with `with`, or `close` it. In a forked child it goes on with connections of its own; the sessions of the parent
     stay the parent's.
+
+    >>> with ORSClient(base_url) as client:
+    ...     print(client.health(), client.list_environments())
+    ...     with client.environment("largest_digit").session(split="train", index=0) as session:
+    ...         output = session.call_tool("submit", {"answer": "no digit"})
+    ...     print(output.reward, output.finished, client.stats().sessions_started)
+    True ('largest_digit',)
+    0.0 True 1
     """
 
     def __init__(
@@ -115,7 +123,22 @@ class ORSClient:
 
 
 class Environment:
-    """An environment of a server. Made by `ORSClient.environment`, without I/O."""
+    """An environment of a server. Made by `ORSClient.environment`, without I/O.
+
+    >>> client = ORSClient(base_url)
+    >>> environment = client.environment("largest_digit")
+    >>> [tool.name for tool in environment.list_tools()], [split.name for split in environment.list_splits()]
+    (['submit'], ['train', 'test'])
+    >>> tasks = environment.list_tasks("test")
+    >>> len(tasks) == environment.num_tasks("test") == environment.discover().num_tasks["test"]
+    True
+    >>> tasks[7] == environment.get_task("test", 7), tasks[-2:] == environment.get_task_range("test", -2)
+    (True, True)
+    >>> with environment.session(split="test", index=7) as session:
+    ...     session.task.key
+    'test/7'
+    >>> client.close()
+    """
 
     def __init__(self, client: ORSClient, env_name: str | None) -> None:
         self._client = client
@@ -192,6 +215,14 @@ class Session:
     """An episode on a server: `with environment.session(...) as session`. Made by `Environment.session`.
 
     Deleted exactly once, however it ends; never by a forked child.
+
+    >>> from ors_gym.protocol import text_of
+    >>> with ORSClient(base_url) as client, client.environment("largest_digit").session(split="train", index=0) as session:
+    ...     digits = text_of(session.get_prompt()).rstrip("=")
+    ...     tools = session.list_tools()
+    ...     session.ping()  # while something else takes long; the client does it by itself
+    ...     session.call_tool(tools[0].name, {"answer": max(digits)}).reward
+    1.0
     """
 
     def __init__(self, session: AsyncSession) -> None:

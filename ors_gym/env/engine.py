@@ -206,6 +206,19 @@ class AsyncORSEnv:
             ORSError: No session could be had, `reset_retries` included; `episode` then says so, and is unscored.
             ValueError: An unknown option, split, or combination of them.
             SessionClosed: The environment is closed.
+
+        >>> import asyncio
+        >>> from ors_gym.client import AsyncORSClient
+        >>> async def main():
+        ...     async with AsyncORSClient(base_url) as client:
+        ...         environment = client.environment("largest_digit")
+        ...         env = AsyncORSEnv(environment, await environment.discover())
+        ...         await env.reset(seed=0)  # a task drawn by this seed; the next reset draws the next one
+        ...         observation, info = await env.reset(options={"split": "test", "index": 7})
+        ...         await env.close()
+        ...         return info["task"]
+        >>> asyncio.run(main())
+        {'split': 'test', 'index': 7}
         """
         async with self._turn:
             return await self._reset(seed, _checked(options))
@@ -254,6 +267,20 @@ class AsyncORSEnv:
         Raises:
             ResetNeeded: There is no episode, or it has ended.
             SessionClosed: The environment is closed.
+
+        >>> import asyncio
+        >>> from ors_gym.client import AsyncORSClient
+        >>> async def main():
+        ...     async with AsyncORSClient(base_url) as client:
+        ...         environment = client.environment("largest_digit")
+        ...         env = AsyncORSEnv(environment, await environment.discover())
+        ...         await env.reset()
+        ...         *_, info = await env.step({"name": "guess"})
+        ...         observation, reward, terminated, *_ = await env.step({"name": "submit", "input": {"answer": "no digit"}})
+        ...         await env.close()
+        ...         return bool(info["invalid_action"]), observation, reward, terminated
+        >>> asyncio.run(main())
+        (True, 'Wrong.', 0.0, True)
         """
         async with self._turn:
             return await self._step(action)
@@ -297,6 +324,19 @@ class AsyncORSEnv:
     def render(self) -> Any:
         """The episode so far, as `render_mode` says: text ("ansi"), an array of `rendering.CANVAS` ("rgb_array"), or None
         ("human", which prints each reset and step as it happens).
+
+        >>> import asyncio
+        >>> from ors_gym.client import AsyncORSClient
+        >>> async def main():
+        ...     async with AsyncORSClient(base_url) as client:
+        ...         environment = client.environment("largest_digit")
+        ...         env = AsyncORSEnv(environment, await environment.discover(), render_mode="ansi")
+        ...         await env.reset()
+        ...         await env.step({"name": "submit", "input": {"answer": "no digit"}})
+        ...         await env.close()
+        ...         return env.render()
+        >>> "Wrong." in asyncio.run(main())
+        True
         """
         match self.render_mode:
             case "ansi":
@@ -306,7 +346,18 @@ class AsyncORSEnv:
         return None
 
     def failure_info(self, error: BaseException) -> InfoDict:
-        """The info of an environment among many, where one raised: the episode is unscored, and why."""
+        """The info of an environment among many, where one raised: the episode is unscored, and why.
+
+        >>> import asyncio
+        >>> from ors_gym.client import AsyncORSClient
+        >>> async def main():
+        ...     async with AsyncORSClient(base_url) as client:
+        ...         environment = client.environment("largest_digit")
+        ...         return AsyncORSEnv(environment, await environment.discover()).failure_info(TimeoutError("a step took too long"))
+        >>> info = asyncio.run(main())
+        >>> info["unscored"], info["error_kind"], info["error"]
+        (True, 'infrastructure', 'TimeoutError: a step took too long')
+        """
         what, kind = failure_of(error)
         task = self.episode.task if self.episode else None
         return make_info(task, self.tools, unscored=True, error=what, error_kind=kind)

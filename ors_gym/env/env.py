@@ -117,7 +117,15 @@ class ORSEnv(gym.Env[Any, Any]):
         return self._engine.tools
 
     def reset(self, *, seed: int | None = None, options: Mapping[str, Any] | None = None) -> tuple[Any, InfoDict]:  # type: ignore[override]
-        """Begins an episode on the next task, or on the one that `options` names. See `AsyncORSEnv.reset`."""
+        """Begins an episode on the next task, or on the one that `options` names. See `AsyncORSEnv.reset`.
+
+        >>> env = ORSEnv(base_url, "largest_digit")
+        >>> observation, info = env.reset(seed=0)  # a task drawn by this seed; the next reset draws the next one
+        >>> observation, info = env.reset(options={"split": "test", "index": 7})
+        >>> info["task"]
+        {'split': 'test', 'index': 7}
+        >>> env.close()
+        """
         super().reset(seed=seed)
         if seed is None and not self._seeded:
             seed = int(self.np_random.integers(2**31))
@@ -125,11 +133,29 @@ class ORSEnv(gym.Env[Any, Any]):
         return portal().call(self._engine.reset, seed=seed, options=options)
 
     def step(self, action: Any) -> tuple[Any, float, bool, bool, InfoDict]:  # type: ignore[override]
-        """Runs the tool call or calls of an action. See `AsyncORSEnv.step`."""
+        """Runs the tool call or calls of an action. See `AsyncORSEnv.step`.
+
+        >>> env = ORSEnv(base_url, "largest_digit")
+        >>> digits, info = env.reset()
+        >>> observation, reward, terminated, truncated, info = env.step('{"name": "guess", "input": {}}')
+        >>> bool(info["invalid_action"]), terminated
+        (True, False)
+        >>> observation, reward, terminated, truncated, info = env.step({"name": "submit", "input": {"answer": max(digits[:3])}})
+        >>> observation, reward, terminated
+        ('Correct.', 1.0, True)
+        >>> env.close()
+        """
         return portal().call(self._engine.step, action)
 
     def render(self) -> Any:
-        """The episode so far, as `render_mode` says. See `AsyncORSEnv.render`."""
+        """The episode so far, as `render_mode` says. See `AsyncORSEnv.render`.
+
+        >>> env = ORSEnv(base_url, "largest_digit", render_mode="rgb_array")
+        >>> observation, info = env.reset()
+        >>> env.render().shape
+        (600, 800, 3)
+        >>> env.close()
+        """
         return self._engine.render()
 
     def close(self) -> None:

@@ -189,6 +189,12 @@ class ORSEnvPool:
             ResetNeeded: One of them was never reset, or has ended and nobody resets it by itself.
             ValueError: No such environment, one of them twice, or another number of actions.
             TypeError: One action, not a sequence of them.
+
+        >>> pool = ORSEnvPool(4, base_url, "largest_digit")
+        >>> pool.async_reset(seed=0)
+        >>> batch = pool.recv(min_size=2)
+        >>> pool.send([{"name": "submit", "input": {"answer": "no digit"}}] * len(batch.env_ids), batch.env_ids)
+        >>> pool.close()
         """
         if isinstance(actions, (str, bytes, Mapping)):
             raise TypeError(f"actions is a sequence, one for each of env_ids, not one {type(actions).__name__}")
@@ -227,7 +233,18 @@ class ORSEnvPool:
                 self._forget(taken)
 
     async def arecv(self, min_size: int = 1, max_size: int | None = None, timeout: float | None = None) -> PoolBatch:
-        """`recv` for a caller on an event loop, which is not blocked. Cancelling it loses nothing."""
+        """`recv` for a caller on an event loop, which is not blocked. Cancelling it loses nothing.
+
+        >>> import asyncio
+        >>> async def main():
+        ...     pool = ORSEnvPool(4, base_url, "largest_digit")
+        ...     pool.async_reset(seed=0)
+        ...     batch = await pool.arecv(min_size=4, timeout=60.0)
+        ...     pool.close()
+        ...     return sorted(batch.env_ids.tolist())
+        >>> asyncio.run(main())
+        [0, 1, 2, 3]
+        """
         deadline = None if timeout is None else asyncio.get_running_loop().time() + timeout
         while True:
             taken = self._take(min_size, max_size)

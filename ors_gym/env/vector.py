@@ -149,6 +149,14 @@ class AsyncioVectorEnv(VectorEnv[Any, Any, NDArray[Any]]):
             ClosedEnvironmentError: It is closed.
             AlreadyPendingCallError: A call waits for its `…_wait`.
             TypeError, ValueError: A seed or a mask of the wrong form.
+
+        >>> import gymnasium as gym
+        >>> envs = AsyncioVectorEnv([lambda: gym.make("CartPole-v1")] * 3, autoreset_mode="Disabled")
+        >>> observations, infos = envs.reset(seed=[1, 2, 3])
+        >>> observations, infos = envs.reset(options={"reset_mask": np.array([True, False, False])})  # the first only
+        >>> observations.shape
+        (3, 4)
+        >>> envs.close()
         """
         self.reset_async(seed=seed, options=options)
         return self._reset_result(*self._finish())
@@ -189,6 +197,12 @@ class AsyncioVectorEnv(VectorEnv[Any, Any, NDArray[Any]]):
         Raises:
             TimeoutError: It takes longer.
             NoAsyncCallError: No reset was begun.
+
+        >>> import gymnasium as gym
+        >>> envs = AsyncioVectorEnv([lambda: gym.make("CartPole-v1")] * 3)
+        >>> envs.reset_async(seed=42)
+        >>> observations, infos = envs.reset_wait(timeout=60.0)
+        >>> envs.close()
         """
         return self._reset_result(*self._wait("reset", timeout))
 
@@ -212,16 +226,47 @@ class AsyncioVectorEnv(VectorEnv[Any, Any, NDArray[Any]]):
         Raises:
             TimeoutError: It takes longer.
             NoAsyncCallError: No step was begun.
+
+        >>> import gymnasium as gym
+        >>> envs = AsyncioVectorEnv([lambda: gym.make("CartPole-v1")] * 3)
+        >>> envs.reset_async(seed=42)
+        >>> observations, infos = envs.reset_wait(timeout=60.0)
+        >>> envs.step_async([0, 1, 0])
+        >>> observations, rewards, terminations, truncations, infos = envs.step_wait(timeout=60.0)
+        >>> rewards
+        array([1., 1., 1.])
+        >>> envs.close()
         """
         return self._step_result(*self._wait("step", timeout))
 
     async def areset(self, *, seed: int | Sequence[int | None] | None = None, options: dict[str, Any] | None = None) -> Reset:
-        """`reset` for a caller on an event loop, which is not blocked. Cancelling it cancels the resets."""
+        """`reset` for a caller on an event loop, which is not blocked. Cancelling it cancels the resets.
+
+        >>> import gymnasium as gym
+        >>> async def main():
+        ...     envs = AsyncioVectorEnv([lambda: gym.make("CartPole-v1")] * 3)
+        ...     observations, infos = await envs.areset(seed=42)
+        ...     envs.close()
+        ...     return observations.shape
+        >>> asyncio.run(main())
+        (3, 4)
+        """
         self.reset_async(seed=seed, options=options)
         return self._reset_result(*await self._afinish())
 
     async def astep(self, actions: Any) -> Step:
-        """`step` for a caller on an event loop, which is not blocked. Cancelling it cancels the steps."""
+        """`step` for a caller on an event loop, which is not blocked. Cancelling it cancels the steps.
+
+        >>> import gymnasium as gym
+        >>> async def main():
+        ...     envs = AsyncioVectorEnv([lambda: gym.make("CartPole-v1")] * 3)
+        ...     await envs.areset(seed=42)
+        ...     observations, rewards, terminations, truncations, infos = await envs.astep([0, 1, 0])
+        ...     envs.close()
+        ...     return rewards
+        >>> asyncio.run(main())
+        array([1., 1., 1.])
+        """
         self.step_async(actions)
         return self._step_result(*await self._afinish())
 
@@ -231,6 +276,14 @@ class AsyncioVectorEnv(VectorEnv[Any, Any, NDArray[Any]]):
 
         Raises:
             ResetNeeded: There was no step.
+
+        >>> import gymnasium as gym
+        >>> envs = AsyncioVectorEnv([lambda: gym.make("CartPole-v1")] * 3)
+        >>> _ = envs.reset(seed=42)
+        >>> observations, *_ = envs.step([0, 1, 0])
+        >>> bool((envs.last_step()[0] == observations).all())
+        True
+        >>> envs.close()
         """
         if not self._last:
             raise ResetNeeded("there was no step yet")
@@ -252,6 +305,12 @@ class AsyncioVectorEnv(VectorEnv[Any, Any, NDArray[Any]]):
         Args:
             name: The method's or the attribute's name, also of a wrapper around it.
             args, kwargs: The method's arguments.
+
+        >>> import gymnasium as gym
+        >>> envs = AsyncioVectorEnv([lambda: gym.make("CartPole-v1")] * 3)
+        >>> envs.call("has_wrapper_attr", "gravity")
+        (True, True, True)
+        >>> envs.close()
         """
         found = [_get(env, name) for env in self.envs]
         results = [value(*args, **kwargs) if callable(value) else value for value in found]
@@ -260,7 +319,14 @@ class AsyncioVectorEnv(VectorEnv[Any, Any, NDArray[Any]]):
         return tuple(results)
 
     def get_attr(self, name: str) -> tuple[Any, ...]:
-        """An attribute of each sub-environment."""
+        """An attribute of each sub-environment.
+
+        >>> import gymnasium as gym
+        >>> envs = AsyncioVectorEnv([lambda: gym.make("CartPole-v1")] * 3)
+        >>> envs.get_attr("gravity")
+        (9.8, 9.8, 9.8)
+        >>> envs.close()
+        """
         return self.call(name)
 
     def set_attr(self, name: str, values: Any) -> None:
@@ -272,6 +338,13 @@ class AsyncioVectorEnv(VectorEnv[Any, Any, NDArray[Any]]):
 
         Raises:
             ValueError: A list or tuple of another length.
+
+        >>> import gymnasium as gym
+        >>> envs = AsyncioVectorEnv([lambda: gym.make("CartPole-v1")] * 3)
+        >>> envs.set_attr("gravity", [9.8, 1.6, 3.7])
+        >>> envs.get_attr("gravity")
+        (9.8, 1.6, 3.7)
+        >>> envs.close()
         """
         if not isinstance(values, (list, tuple)):
             values = [values] * self.num_envs
