@@ -8,7 +8,7 @@ from ors_gym.trl._control_tokens import ControlTokens
 
 @dataclass
 class TrainerFacts:
-    """What `spec.callbacks` learn of the trainer.
+    """What `spec.callbacks` learn of the trainer. Pickled, it has no `overflow`, which only the trainer's own loop cuts off.
 
     Attributes:
         sees_images: Whether its processing class takes images.
@@ -21,6 +21,9 @@ class TrainerFacts:
     group_size: int | None = None
     overflow: str = ""
     control_tokens: ControlTokens = field(default_factory=ControlTokens)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**vars(self), "overflow": ""}
 
     def learn(self, args: Any, processing_class: Any) -> None:
         """Takes in the trainer's arguments and its tokenizer or processor."""

@@ -6,6 +6,7 @@ import pickle
 import time
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -151,6 +152,22 @@ def test_the_factory_pickles_with_the_reward_function_and_works_in_a_new_process
         [{"role": "assistant", "content": "no"}],
     ]
     assert reward_funcs(["p"] * 2, completions, ors_split=["train"] * 2, ors_index=[0] * 2) == [pytest.approx(0.3), 0.0]
+
+
+def test_a_pickled_factory_ends_an_episode_with_its_last_words_and_knows_the_trainer_otherwise(base_url: str) -> None:
+    with ORSSpec(base_url, "counter") as spec:
+        [callback] = spec.callbacks
+        arguments = SimpleNamespace(max_completion_length=64, num_generations=4)
+        callback.on_init_end(arguments, None, None, processing_class=make_tokenizer(PRESSES))
+        copy = pickle.loads(pickle.dumps(spec.environment_factory))
+        said = {}
+        for name, factory in (("here", spec.environment_factory), ("there", copy)):
+            environment = factory()
+            environment.reset(ors_split="train", ors_index=0)
+            said[name] = str(tools_of(environment)["add"](amount=5))
+    assert len(said["here"].split()) > 64
+    assert said["there"] == "The total is 5 of 3."
+    assert copy._trainer.group_size == 4
 
 
 def test_live_prompts_come_from_one_opening_of_the_whole_batch(base_url: str, tmp_path: Path) -> None:
