@@ -381,6 +381,12 @@ def load_records(path: str | os.PathLike[str]) -> list[Episode]:
     Raises:
         FileNotFoundError: There is no such file.
         RecordError: A line before the last is no record, of an unknown version, or an image is missing.
+
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     path = write_records(folder, [Episode(TaskRef("train", 0), terminated=True)])
+    ...     [episode.terminated for episode in load_records(path)]
+    [True]
     """
     folder = records_file(path).parent
     return [record.to_episode(folder) for record in read_records(path)]

@@ -31,6 +31,9 @@ class EnvSecret:
 
         Raises:
             KeyError: The variable is not set.
+
+        >>> EnvSecret("PATH").resolve() == os.environ["PATH"]
+        True
         """
         try:
             return os.environ[self.env]

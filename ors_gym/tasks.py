@@ -54,7 +54,11 @@ class TaskRef:
         return f"spec/{hashlib.sha256(canonical.encode()).hexdigest()[:16]}"
 
     def to_dict(self) -> dict[str, Any]:
-        """The fields that are set, as JSON values."""
+        """The fields that are set, as JSON values.
+
+        >>> TaskRef("train", 17).to_dict()
+        {'split': 'train', 'index': 17}
+        """
         fields = {"env_name": self.env_name, "split": self.split, "index": self.index, "task_spec": self.task_spec}
         return {name: value for name, value in fields.items() if value is not None}
 
@@ -64,6 +68,9 @@ class TaskRef:
 
         Raises:
             ValueError: An unknown field, or neither or both forms.
+
+        >>> TaskRef.from_dict({"split": "train", "index": 17}) == TaskRef("train", 17)
+        True
         """
         unknown = set(fields) - {"env_name", "split", "index", "task_spec"}
         if unknown:

@@ -138,7 +138,12 @@ class AsyncSession:
                 self._core.free_slot()
 
     def describe(self) -> str:
-        """The session in words, for a message."""
+        """The session in words, for a message.
+
+        >>> from ors_gym.client import AsyncORSClient
+        >>> AsyncORSClient(base_url).environment("largest_digit").session(split="train", index=0).describe()
+        'session of largest_digit, task train/0'
+        """
         words = f"session of {self.env_name or 'the first environment'}" if self._live is None else self._live.describe()
         return self._redactor.redact(f"{words}, task {self._task.key}")
 

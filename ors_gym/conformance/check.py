@@ -39,6 +39,10 @@ def check_server(
     Raises:
         ConnectionFailed: The server cannot be reached.
         NotFound: It has no environment of that name.
+
+    >>> report = check_server(base_url, call_tools=False)
+    >>> report.worst, report.with_verdict("violation")
+    ('deviation', ())
     """
     return portal().call(
         acheck_server,
@@ -61,7 +65,13 @@ async def acheck_server(
     call_timeout: float = 10.0,
     requirements: tuple[Requirement, ...] = REQUIREMENTS,
 ) -> Report:
-    """`check_server` as a coroutine; `requirements` are those to look at."""
+    """`check_server` as a coroutine; `requirements` are those to look at.
+
+    >>> import asyncio
+    >>> report = asyncio.run(acheck_server(base_url, "largest_digit", call_tools=False, requirements=REQUIREMENTS[:3]))
+    >>> report.worst, len(report)
+    ('pass', 3)
+    """
     base_url = base_url.rstrip("/")
     may_call = is_loopback(base_url) if call_tools is None else call_tools
     async with httpx.AsyncClient(base_url=base_url, headers=dict(headers or {}), timeout=timeout) as client:

@@ -79,11 +79,21 @@ class Report:
         return max((row.verdict for row in self.rows if SEVERITY[row.verdict]), key=SEVERITY.__getitem__, default="pass")
 
     def with_verdict(self, verdict: Verdict) -> tuple[Row, ...]:
-        """The rows with a verdict."""
+        """The rows with a verdict.
+
+        >>> row = Row("health", "GET /health", "answers 200", "HTTP API", "answered 503", "violation")
+        >>> [row.id for row in Report("http://localhost:8080", "gsm8k", (row,)).with_verdict("violation")]
+        ['health']
+        """
         return tuple(row for row in self.rows if row.verdict == verdict)
 
     def to_dict(self) -> dict[str, Any]:
-        """The report as JSON values."""
+        """The report as JSON values.
+
+        >>> row = Row("health", "GET /health", "answers 200", "HTTP API", "answered 503", "violation")
+        >>> Report("http://localhost:8080", "gsm8k", (row,)).to_dict()["worst"]
+        'violation'
+        """
         return {
             "base_url": self.base_url,
             "env_name": self.env_name,

@@ -45,7 +45,11 @@ class EpisodeJob:
     metadata: Mapping[str, Any] = field(default_factory=dict)
 
     def notes(self, attempt: int) -> dict[str, Any]:
-        """What the episode of an attempt notes."""
+        """What the episode of an attempt notes.
+
+        >>> EpisodeJob(TaskRef("train", 17), group=2, rollout=0).notes(attempt=1)
+        {'group': 2, 'rollout': 0, 'attempt': 1}
+        """
         return {"group": self.group, "rollout": self.rollout, "attempt": attempt, **self.metadata}
 
 
@@ -174,6 +178,11 @@ async def collect_episodes(
 
     Returns:
         The episodes in the order of the tasks.
+
+    >>> from ors_gym.rollout import RandomAgent
+    >>> episodes = asyncio.run(collect_episodes(RandomAgent(), Tasks(base_url, "largest_digit", split="test", indices=[7, 3])))
+    >>> [episode.task.key for episode in episodes]
+    ['test/7', 'test/3']
     """
     groups = await collect_groups(
         agent,

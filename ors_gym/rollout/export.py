@@ -97,6 +97,15 @@ def to_dataset(
         there was none, one of each a step. `reward`: of the episode. `advantage`: of groups only. `terminated`,
         `truncated`, `id`, `env_name`, `task` (JSON). With a tokenizer `input_ids` and `assistant_masks`, as TRL's
         `SFTTrainer` takes them.
+
+    >>> from ors_gym.episode import Step
+    >>> from ors_gym.protocol import TextBlock, ToolCall
+    >>> from ors_gym.tasks import TaskRef
+    >>> step = Step("4", ToolCall(name="submit", input={"answer": "4"}), (TextBlock(text="Right."),), reward=1.0, finished=True)
+    >>> episode = Episode(TaskRef("train", 0), "sums", prompt=(TextBlock(text="2+2?"),), steps=[step], terminated=True)
+    >>> dataset = to_dataset([episode])
+    >>> dataset["reward"][:], [message["role"] for message in dataset[0]["messages"]]
+    ([1.0], ['user', 'assistant', 'tool'])
     """
     import datasets
 
@@ -141,6 +150,11 @@ def to_pandas(rollouts: Rollouts | str | os.PathLike[str], *, reward: RewardRedu
         Columns `id`, `env_name`, `task`, `split`, `group`, `rollout`, `attempt`, `reward` (NaN where unscored), `num_steps`,
         `num_invalid`, `terminated`, `truncated`, `error`, `error_kind`, `prompt_tokens`, `completion_tokens`, `seconds`,
         `environment_seconds`, `started_at` (a time stamp).
+
+    >>> from ors_gym.tasks import TaskRef
+    >>> frame = to_pandas([Episode(TaskRef("train", 0)), Episode(TaskRef("train", 1), truncated=True)])
+    >>> frame[["task", "num_steps", "truncated"]].values.tolist()
+    [['train/0', 0, False], ['train/1', 0, True]]
     """
     import pandas
 
@@ -214,6 +228,21 @@ def token_mask(
         ValueError: The chat template does not keep prefixes: a later message changes how an earlier one is rendered, as
             those do that leave out earlier thoughts. Use one made for training, for instance TRL's
             `get_training_chat_template`.
+
+    >>> from ors_gym.episode import Step
+    >>> from ors_gym.protocol import TextBlock
+    >>> from ors_gym.tasks import TaskRef
+    >>> class Characters:
+    ...     def apply_chat_template(self, messages, add_generation_prompt, **options):
+    ...         said = "".join(f"{message['role'][0]}:{message['content']}|" for message in messages)
+    ...         return said + "a:" * add_generation_prompt
+    ...     def __call__(self, text, **options):
+    ...         return {"input_ids": [ord(character) for character in text]}
+    >>> steps = [Step("4", None, (TextBlock(text="Right."),))]
+    >>> episode = Episode(TaskRef("train", 0), prompt=(TextBlock(text="2+2?"),), steps=steps)
+    >>> ids, mask = token_mask(episode, Characters())
+    >>> "".join(map(chr, ids)), "".join(map(chr, ids[mask]))
+    ('u:2+2?|a:4|u:Right.|', '4|')
     """
     messages = template_messages(episode, system_prompt)
     tools = to_openai_chat(episode.tools) or None

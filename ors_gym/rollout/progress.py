@@ -103,6 +103,9 @@ class ProgressLine:
 
     Args:
         console: Where to draw; by default the standard output.
+
+    >>> with ProgressLine(Console(quiet=True)) as line:
+    ...     line(Progress(total=8, done=2, running=4, failed=0, mean_reward=0.5, episodes_per_second=1.0, seconds_left=6.0))
     """
 
     def __init__(self, console: Console | None = None) -> None:

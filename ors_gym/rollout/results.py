@@ -146,6 +146,11 @@ def summarize(outcomes: Sequence[Outcome], *, success: float, k: int) -> Summary
         success: The reward from which an episode is a success.
         k: Episodes a task; pass@j and pass^j are estimated for the powers of two up to it, and for it, each on the tasks
             that have so many scored episodes.
+
+    >>> outcomes = [Outcome.of(Episode(TaskRef("train", 0)), reward) for reward in (1.0, 0.0, None)]
+    >>> summary = summarize(outcomes, success=1.0, k=2)
+    >>> summary.num_unscored, summary.mean_reward, summary.pass_at
+    (1, 0.5, {1: 0.5, 2: 1.0})
     """
     tasks: dict[str, list[float]] = defaultdict(list)
     for outcome in outcomes:
@@ -214,6 +219,13 @@ class Results:
         Raises:
             FileNotFoundError: It is no run's folder.
             RecordError: Its configuration or its records cannot be read.
+
+        >>> import asyncio, tempfile
+        >>> from ors_gym.rollout import RandomAgent, Tasks, evaluate
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     results = asyncio.run(evaluate(RandomAgent(), Tasks(base_url, split="test", num_tasks=2), out=folder))
+        ...     Results.load(folder).rewards == results.rewards
+        True
         """
         config = read_config(Path(folder))
         latest = {
@@ -246,7 +258,13 @@ class Results:
         return dict(rewards)
 
     def to_dict(self) -> dict[str, Any]:
-        """As JSON values: what `results.json` holds."""
+        """As JSON values: what `results.json` holds.
+
+        >>> config = {"agent": "random", "env_name": "sums", "success": 1.0, "k": 1, "by": None}
+        >>> results = Results(config, [Outcome.of(Episode(TaskRef("test", 0), "sums"), 1.0)])
+        >>> results.to_dict()["rewards"]
+        {'sums/test/0': [1.0]}
+        """
         return {
             "config": dict(self.config),
             "seconds": self.seconds,
@@ -307,7 +325,13 @@ class Comparison:
     tests: Sequence[PairedTest | None]
 
     def to_dict(self) -> dict[str, Any]:
-        """As JSON values."""
+        """As JSON values.
+
+        >>> config = {"agent": "random", "env_name": "sums", "success": 1.0, "k": 1, "by": None}
+        >>> before = Results(config, [Outcome.of(Episode(TaskRef("test", n)), 0.0) for n in range(4)], name="before")
+        >>> list(compare(before, before).to_dict()["runs"])
+        ['before (1)', 'before (2)']
+        """
         return {
             "runs": {name: asdict(run.overall) for name, run in zip(self._names(), self.runs, strict=True)},
             "against": self._names()[0],
@@ -363,6 +387,12 @@ def compare(*runs: Results | str | os.PathLike[str]) -> Comparison:
     Raises:
         ValueError: Fewer than two.
         FileNotFoundError: A folder is no run's.
+
+    >>> config = {"agent": "random", "env_name": "sums", "success": 1.0, "k": 1, "by": None}
+    >>> before = Results(config, [Outcome.of(Episode(TaskRef("test", n)), 0.0) for n in range(4)], name="before")
+    >>> after = Results(config, [Outcome.of(Episode(TaskRef("test", n)), 1.0) for n in range(4)], name="after")
+    >>> compare(before, after).tests[0].difference
+    1.0
     """
     if len(runs) < 2:
         raise ValueError("compare takes at least two runs")

@@ -57,6 +57,17 @@ async def run_episode(
     Raises:
         ORSError: The environment cannot be discovered.
         Exception: Whatever the agent raised.
+
+    >>> import asyncio
+    >>> from ors_gym.client import AsyncORSClient
+    >>> async def largest(conversation):
+    ...     return {"name": "submit", "input": {"answer": max(conversation.observation.rstrip("="))}}
+    >>> async def main():
+    ...     async with AsyncORSClient(base_url) as client:
+    ...         return await run_episode(largest, client.environment("largest_digit"), TaskRef("train", 0))
+    >>> episode = asyncio.run(main())
+    >>> episode.terminated, episode.steps[0].reward
+    (True, 1.0)
     """
     episode, failure = await play(as_agent(agent), environment, await environment.discover(), task, metadata or {}, options)
     if failure is not None:

@@ -65,6 +65,10 @@ def gymnasium_environment(
         gymnasium.error.Error: There is no such environment, or it cannot be made.
         TypeError: Its action space cannot be written as a JSON Schema.
         ValueError: A size is negative, or both are 0.
+
+    >>> FrozenLake = gymnasium_environment("FrozenLake-v1", num_train=100, num_test=0, is_slippery=False)
+    >>> FrozenLake.name(), [split.name for split in FrozenLake.list_splits()]
+    ('frozenlake-v1', ['train'])
     """
     sizes = {"train": num_train, "test": num_test}
     if min(sizes.values()) < 0 or not any(sizes.values()) or num_train > TEST_SEED_OFFSET:

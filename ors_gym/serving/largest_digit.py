@@ -29,6 +29,10 @@ class LargestDigit(Environment):
 
     The prompt is the three digits and `=`. The episode is one call of `submit`, with reward 1.0 for the largest digit and
     0.0 for anything else.
+
+    >>> environment = LargestDigit(task_spec={"digits": "274"})
+    >>> environment.get_prompt()[0].text, environment.submit(Answer(answer="7")).reward
+    ('274=', 1.0)
     """
 
     @classmethod

@@ -18,6 +18,14 @@ class ValueSpace(Space[T]):
     """A space of values that are no arrays: they batch to tuples, and cannot be flattened.
 
     A subclass names what makes two spaces equal in `_key`, and gives the least of its values in `zero`.
+
+    >>> class Colour(ValueSpace[str]):
+    ...     def zero(self):
+    ...         return ""
+    ...     def _key(self):
+    ...         return None
+    >>> Colour() == Colour(), Colour().zero()
+    (True, '')
     """
 
     def __init_subclass__(cls) -> None:

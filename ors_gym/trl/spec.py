@@ -192,12 +192,21 @@ class ORSSpec(TrainerParts):
 
         Raises:
             ORSError, ValueError: As `train_dataset`.
+
+        >>> with ORSSpec(base_url, "largest_digit", num_tasks=2, progress=False) as spec:
+        ...     spec.eval_dataset(num_tasks=3)["ors_split"][:]
+        ['test', 'test', 'test']
         """
         own_name = self._source.discovery.env_name
         return self.held_out_dataset(own_name, self._tool_sets, split, num_tasks=num_tasks, indices=indices)
 
     def shuffle(self, seed: int) -> "ORSSpec":
-        """The same spec with its tasks in another order, the same for the same seed, also where they are streamed."""
+        """The same spec with its tasks in another order, the same for the same seed, also where they are streamed.
+
+        >>> with ORSSpec(base_url, "largest_digit", num_tasks=5, progress=False).shuffle(seed=0) as spec:
+        ...     sorted(spec.train_dataset["ors_index"][:])
+        [0, 1, 2, 3, 4]
+        """
         other = ORSSpec.__new__(ORSSpec)
         other._set_up(self._source.options, replace(self._rows, shuffle_seed=seed), self._options)
         return other
@@ -248,6 +257,11 @@ class ORSSpec(TrainerParts):
                 `action_parser`, `reward_components` and `on_server_down` hold for all.
             weights: How often the rows of each come, relative to the others; None takes every row of each once.
             seed: Of the order of the rows.
+
+        >>> specs = {"easy": ORSSpec(base_url, num_tasks=2, progress=False), "hard": ORSSpec(base_url, num_tasks=4, progress=False)}
+        >>> with ORSSpec.mixture(specs, seed=0) as mixture:
+        ...     sorted(mixture.train_dataset["ors_env"][:])
+        ['easy', 'easy', 'hard', 'hard', 'hard', 'hard']
         """
         from ors_gym.trl.mixture import ORSMixture
 

@@ -69,6 +69,12 @@ class DiscreteToolCalls(NumberedToolCalls):
     Raises:
         ValueError: A parameter has no finite set of values and no candidates; there are too many calls, or none; or candidates
             are wrong.
+
+    >>> from ors_gym.env import ORSEnv
+    >>> env = DiscreteToolCalls(ORSEnv(base_url, "largest_digit"), {"submit": {"answer": list("0123456789")}})
+    >>> env.action_space, env.tool_call(7).input
+    (Discrete(10), {'answer': '7'})
+    >>> env.close()
     """
 
     vector_form = vector.DiscreteToolCalls
@@ -99,6 +105,12 @@ class MultiDiscreteToolCalls(NumberedToolCalls):
 
     Raises:
         ValueError: As for `DiscreteToolCalls`.
+
+    >>> from ors_gym.env import ORSEnv
+    >>> env = MultiDiscreteToolCalls(ORSEnv(base_url, "largest_digit"), {"submit": {"answer": list("0123456789")}})
+    >>> env.action_space, env.tool_call([0, 7]).input
+    (MultiDiscrete([ 1 10]), {'answer': '7'})
+    >>> env.close()
     """
 
     vector_form = vector.MultiDiscreteToolCalls

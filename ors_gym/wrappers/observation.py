@@ -70,6 +70,13 @@ class TextBytes(EncodedObservation):
     Args:
         env: An environment or a vector environment, with any `observation_format`.
         max_length: The vector's length, in bytes; what is beyond is cut off.
+
+    >>> from ors_gym.env import ORSEnv
+    >>> env = TextBytes(ORSEnv(base_url, "largest_digit"), max_length=6)
+    >>> digits, info = env.reset()
+    >>> digits.shape, chr(digits[3])
+    ((6,), '=')
+    >>> env.close()
     """
 
     vector_form = vector.TextBytes
@@ -86,6 +93,13 @@ class ImageObservation(EncodedObservation):
         env: An environment or a vector environment, with `observation_format` `"multimodal"` or `"blocks"`. Needs the extra
             `images`.
         size: Height and width in pixels.
+
+    >>> from ors_gym.env import ORSEnv
+    >>> env = ImageObservation(ORSEnv(base_url, "largest_digit", observation_format="blocks"))
+    >>> image, info = env.reset()
+    >>> image.shape, image.any()  # there is no image
+    ((84, 84, 3), np.False_)
+    >>> env.close()
     """
 
     vector_form = vector.ImageObservation
@@ -105,6 +119,13 @@ class EmbeddedText(EncodedObservation):
 
     Raises:
         ValueError: `encode` does not return one row a text.
+
+    >>> from ors_gym.env import ORSEnv
+    >>> env = EmbeddedText(ORSEnv(base_url, "largest_digit"), lambda texts: [[len(text), text.count("9")] for text in texts])
+    >>> length, nines = env.reset()[0]
+    >>> length
+    np.float32(4.0)
+    >>> env.close()
     """
 
     vector_form = vector.EmbeddedText

@@ -39,13 +39,25 @@ class Conversation:
         return self.episode.tools
 
     def messages(self, system_prompt: str | None = None, *, images: bool = False) -> list[dict[str, Any]]:
-        """The conversation as chat messages, as `ors_gym.messages.episode_messages` makes them."""
+        """The conversation as chat messages, as `ors_gym.messages.episode_messages` makes them.
+
+        >>> from ors_gym.protocol import TextBlock
+        >>> episode = Episode(TaskRef("train", 0), prompt=(TextBlock(text="2+2?"),))
+        >>> Conversation(episode, "2+2?", {}, turn=0).messages(system_prompt="Be brief.")
+        [{'role': 'system', 'content': 'Be brief.'}, {'role': 'user', 'content': '2+2?'}]
+        """
         return episode_messages(self.episode, system_prompt, images=images)
 
     def report(self, **amounts: float) -> None:
         """Add to the amounts that the episode keeps about its agent, in `episode.metadata["agent"]`.
 
         Evaluation adds up `prompt_tokens` and `completion_tokens`; other names are kept in the records.
+
+        >>> conversation = Conversation(Episode(TaskRef("train", 0)), "", {}, turn=0)
+        >>> conversation.report(prompt_tokens=12)
+        >>> conversation.report(prompt_tokens=30, completion_tokens=5)
+        >>> conversation.episode.metadata["agent"]
+        {'prompt_tokens': 42, 'completion_tokens': 5}
         """
         kept = self.episode.metadata.setdefault("agent", {})
         for name, amount in amounts.items():

@@ -41,6 +41,9 @@ class ChatAgent:
         ImportError: The `openai` package is not installed.
 
     Close it with `await aclose()` or `async with`.
+
+    >>> ChatAgent("Qwen/Qwen3-4B", base_url="http://localhost:8000/v1", options={"temperature": 0.7})
+    ChatAgent('Qwen/Qwen3-4B', temperature=0.7)
     """
 
     def __init__(

@@ -24,6 +24,11 @@ class HumanAgent:
     Args:
         ask: Shows a prompt and returns the line that was typed; raises `EOFError` at the end of input.
         console: Where to show; by default the standard output.
+
+    >>> typed = iter(["submit", "9"])
+    >>> agent = HumanAgent(ask=lambda prompt: next(typed), console=Console(quiet=True))
+    >>> agent.choose([ToolSpec(name="submit", input_schema={"type": "object", "properties": {"answer": {"type": "string"}}})])
+    ToolCall(name='submit', input={'answer': '9'}, task_id=None)
     """
 
     def __init__(self, ask: Callable[[str], str] = input, console: Console | None = None) -> None:

@@ -21,6 +21,12 @@ class RandomAgent:
 
     Args:
         seed: At least 0.
+
+    >>> import asyncio
+    >>> from ors_gym.rollout import Tasks, collect_episodes
+    >>> episodes = asyncio.run(collect_episodes(RandomAgent(seed=1), Tasks(base_url, num_tasks=3)))
+    >>> [episode.steps[0].call.name for episode in episodes]
+    ['submit', 'submit', 'submit']
     """
 
     def __init__(self, seed: int = 0) -> None:
@@ -62,6 +68,13 @@ class ScriptedAgent:
     Args:
         actions: The actions; or, to play each task by a script of its own, a mapping from the task's key
             (`TaskRef("train", 17).key` is `"train/17"`) to its actions.
+
+    >>> import asyncio
+    >>> from ors_gym.rollout import Tasks, collect_episodes
+    >>> agent = ScriptedAgent({"train/0": [{"name": "submit", "input": {"answer": "9"}}], "train/1": []})
+    >>> episodes = asyncio.run(collect_episodes(agent, Tasks(base_url, split="train", indices=[0, 1])))
+    >>> [episode.terminated for episode in episodes]
+    [True, False]
     """
 
     def __init__(self, actions: Sequence[Any] | Mapping[str, Sequence[Any]]) -> None:

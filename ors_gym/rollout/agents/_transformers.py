@@ -30,6 +30,10 @@ class TransformersAgent:
         batch_size: The most conversations in one call of `generate`.
         template: More arguments of `apply_chat_template`, for instance `{"enable_thinking": False}`.
         generation: Arguments of `generate`: `max_new_tokens` (256 unless given), `do_sample`, `temperature` …
+
+    >>> model = AutoModelForCausalLM.from_pretrained("Qwen/Qwen3-0.6B")  # doctest: +SKIP
+    >>> tokenizer = AutoTokenizer.from_pretrained("Qwen/Qwen3-0.6B")  # doctest: +SKIP
+    >>> agent = TransformersAgent(model, tokenizer, template={"enable_thinking": False})  # doctest: +SKIP
     """
 
     def __init__(
