@@ -35,7 +35,7 @@ from ors_gym.protocol import Blocks, TextBlock, ToolCall, ToolSpec
 from ors_gym.secrets import SecretLike
 from ors_gym.spaces import action_space_for, observation_space_for
 from ors_gym.tasks import TaskRef
-from ors_gym.tools import find_text_tool
+from ors_gym.tools import find_text_tool, find_tool, text_parameter
 
 OnToolError = Literal["truncate", "observe"]
 
@@ -70,7 +70,8 @@ class AsyncORSEnv:
         action_format: The action space, and how text is read: "tool_call" (dicts), "json" (text), or "text" (verbatim
             to `text_tool`).
         observation_format: "text", "blocks" (a tuple of dicts) or "multimodal" (text and images).
-        text_tool: The tool that takes plain text; None finds it where just one tool has one required string parameter.
+        text_tool: The tool that takes plain text, one that every task has; None finds it where just one tool of a task has one
+            required string parameter.
         invalid_action_reward: The reward of an action that is malformed or rejected.
         on_tool_error: What a tool that raised does: "truncate" ends the episode unscored, "observe" tells the policy.
         reset_retries: How often a reset that failed is tried again, each time in a fresh session.
@@ -142,6 +143,8 @@ class AsyncORSEnv:
                 'action_format="text" needs a tool that takes the text: name it by text_tool=; environment '
                 f"{discovery.env_name!r} has not just one tool with one required string parameter"
             )
+        if text_tool is not None and find_tool(discovery.tools, text_tool) is not None:
+            _check_takes_text(text_tool, discovery.tools)
         self.environment = environment
         self.discovery = discovery
         self.shared = shared or Shared(
@@ -204,7 +207,7 @@ class AsyncORSEnv:
 
         Raises:
             ORSError: No session could be had, `reset_retries` included; `episode` then says so, and is unscored.
-            ValueError: An unknown option, split, or combination of them.
+            ValueError: An unknown option, split, or combination of them; or the task has no `text_tool`.
             SessionClosed: The environment is closed.
 
         >>> import asyncio
@@ -247,6 +250,7 @@ class AsyncORSEnv:
             tools=opened.tools,
             started_at=started_at,
         )
+        await self._check_text_tool(opened.tools)
         if self._prefetch and not _names_task(options):
             self._opener.open_ahead(await self._peek(options.get("split")), secrets)
         if self.render_mode == "human":
@@ -371,6 +375,16 @@ class AsyncORSEnv:
     def _check_open(self) -> None:
         if self._closed:
             raise SessionClosed("this environment is closed; make a new one")
+
+    async def _check_text_tool(self, tools: Sequence[ToolSpec]) -> None:
+        """A tool that all tasks share was checked at the beginning; any other is known only now."""
+        if self._text_tool is None or find_tool(self.discovery.tools, self._text_tool) is not None:
+            return
+        try:
+            _check_takes_text(self._text_tool, tools)
+        except ValueError:
+            await self._leave()
+            raise
 
     async def _next_task(self, options: Mapping[str, Any]) -> TaskRef:
         if not _names_task(options):
@@ -505,6 +519,15 @@ def _checked(options: Mapping[str, Any] | None) -> Mapping[str, Any]:
 
 def _names_task(options: Mapping[str, Any]) -> bool:
     return not {"index", "task_spec", "task"}.isdisjoint(options)
+
+
+def _check_takes_text(text_tool: str, tools: Sequence[ToolSpec]) -> None:
+    tool = find_tool(tools, text_tool)
+    if tool is None or text_parameter(tool) is None:
+        able = ", ".join(repr(tool.name[:60]) for tool in tools[:20] if text_parameter(tool) is not None)
+        raise ValueError(
+            f"text_tool={text_tool!r} is none of the tools with one required string parameter: {able or 'there are none'}"
+        )
 
 
 def _check_choice(name: str, value: Any, choices: tuple[Any, ...]) -> None:

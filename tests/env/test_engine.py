@@ -521,6 +521,32 @@ async def test_the_text_format_needs_a_text_tool(open_engine: Any, ors_server: A
         await open_engine(ors_server, "counter", action_format="text")
 
 
+async def test_a_shared_tool_that_takes_no_text_is_refused_at_once(open_engine: Any, ors_server: Any) -> None:
+    with pytest.raises(ValueError, match="text_tool='think' is none of the tools with one required string parameter: 'submit'"):
+        await open_engine(ors_server, "arithmetic", text_tool="think")
+    with pytest.raises(ValueError, match=r"text_tool='add' is none of .*: there are none"):
+        await open_engine(ors_server, "counter", text_tool="add")
+
+
+@pytest.mark.parametrize("text_tool", ["nope", "hint", ""])
+async def test_a_tool_that_the_task_has_not_for_text_is_refused_when_its_tools_are_known(
+    open_engine: Any, ors_server: Any, text_tool: str
+) -> None:
+    env = await open_engine(ors_server, "tasktools", text_tool=text_tool)
+    with pytest.raises(ValueError, match=f"text_tool='{text_tool}' is none of the tools .*: 'say', 'solve'"):
+        await env.reset(options={"index": 2})
+    assert env.episode.truncated
+    assert ors_server.live_sessions() == []
+    with pytest.raises(ResetNeeded):
+        await env.step("please")
+
+
+async def test_a_tasks_own_tool_takes_text_where_it_is_named(open_engine: Any, ors_server: Any) -> None:
+    env = await open_engine(ors_server, "tasktools", text_tool="solve")
+    await env.reset(options={"index": 2})
+    assert (await env.step("please"))[:2] == ("Solved.", 1.0)
+
+
 async def test_secrets_reach_the_environment(open_engine: Any, real_server: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ORS_GYM_TEST_KEY", "from the environment")
     env = await open_engine(real_server, "faulty", secrets={"a": "plain", "b": EnvSecret("ORS_GYM_TEST_KEY")})
