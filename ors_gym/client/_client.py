@@ -8,6 +8,7 @@ import weakref
 from collections.abc import Mapping, Sequence
 from operator import index as as_int
 from types import TracebackType
+from typing import NoReturn
 
 import httpx
 
@@ -24,6 +25,9 @@ from ors_gym.client._urls import is_local_or_secure
 from ors_gym.protocol import names_adapter
 from ors_gym.secrets import Redactor
 
+CANNOT_PICKLE = (
+    "a client cannot be pickled or copied, for connections stay in their process: pass its base_url on and make one there"
+)
 _SENSITIVE_HEADER = re.compile(r"auth|cookie|key|secret|token", re.I)
 
 
@@ -122,6 +126,9 @@ class AsyncORSClient:
     def __repr__(self) -> str:
         return f"<AsyncORSClient {self._base_url} with {len(self._core.sessions)} open sessions>"
 
+    def __reduce__(self) -> NoReturn:
+        raise TypeError(CANNOT_PICKLE)
+
     @property
     def base_url(self) -> str:
         """The server's URL, ending with a slash, without credentials; the first, if there are several."""
@@ -140,7 +147,13 @@ class AsyncORSClient:
         await self.aclose()
 
     async def aclose(self) -> None:
-        """Deletes every session that is open and closes the connections. Further calls do nothing."""
+        """Deletes every session that is open and closes the connections. Further calls do nothing.
+
+        It may be called from another event loop while the client's own runs in its thread, and after that is closed.
+
+        Raises:
+            RuntimeError: The client's own event loop stands still: close it there.
+        """
         await self._core.aclose()
 
     def environment(self, env_name: str | None = None) -> AsyncEnvironment:

@@ -225,9 +225,23 @@ class Core:
     # ── the end ──
 
     async def aclose(self) -> None:
-        """Deletes the sessions that are open and closes the connections."""
-        if not self.closed and self.in_own_process:
+        """Deletes the sessions that are open and closes the connections: on its own loop, or without one if that is closed.
+
+        Raises:
+            RuntimeError: The client belongs to another event loop, which stands still and may run again.
+        """
+        if self.closed or not self.in_own_process:
+            return
+        if self.loop is None or self.loop is asyncio.get_running_loop():
             await self._begin_closing().ended()
+        elif self.loop.is_running():
+            await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(self.aclose(), self.loop))
+        elif self.loop.is_closed():
+            self.closed = True
+            await asyncio.to_thread(self.delete_without_loop)
+            await self.http.aclose()
+        else:
+            raise RuntimeError("aclose: this AsyncORSClient belongs to another event loop, which does not run now; close it there")
 
     def _begin_closing(self) -> Cleanup[None]:
         self.closed = True

@@ -9,11 +9,11 @@ import ssl
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from types import TracebackType
-from typing import Any
+from typing import Any, NoReturn
 
 import httpx
 
-from ors_gym.client._client import AsyncORSClient
+from ors_gym.client._client import CANNOT_PICKLE, AsyncORSClient
 from ors_gym.client._config import Retry, Timeout
 from ors_gym.client._environment import AsyncEnvironment, Discovery
 from ors_gym.client._session import AsyncSession
@@ -78,6 +78,9 @@ class ORSClient:
 
     def __repr__(self) -> str:
         return repr(self.asynchronous).replace("AsyncORSClient", "ORSClient")
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError(CANNOT_PICKLE)
 
     @property
     def asynchronous(self) -> AsyncORSClient:

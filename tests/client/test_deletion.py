@@ -15,7 +15,8 @@ from typing import Any
 import pytest
 
 from ors_gym.client import AsyncEnvironment, AsyncORSClient, ORSClient, Timeout
-from ors_gym.errors import ORSError
+from ors_gym.errors import ORSError, SessionClosed
+from ors_gym.portal import portal
 from ors_gym.testing import Fault, FaultServer
 from tests.client.conftest import Connect
 
@@ -60,6 +61,46 @@ async def test_by_the_client_when_it_closes(server: FaultServer, client: AsyncOR
     await client.aclose()
     await client.aclose()
     assert len(deletions(server)) == 5
+    once_each(server)
+
+
+def open_session(client: AsyncORSClient) -> Coroutine[Any, Any, Any]:
+    return client.environment("fault").session(split="train", index=0).start()
+
+
+def test_by_the_client_when_it_closes_after_its_loop(
+    server: FaultServer, caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str]
+) -> None:
+    gc.collect()  # what earlier tests left
+    caplog.clear()
+    capfd.readouterr()
+    client = AsyncORSClient(server.base_url)
+    asyncio.run(open_session(client))
+    asyncio.run(client.aclose())
+    asyncio.run(client.aclose())
+    once_each(server)
+    del client
+    gc.collect()
+    assert (caplog.text, capfd.readouterr().err) == ("", "")
+
+
+def test_by_the_client_when_it_closes_from_another_loop(server: FaultServer) -> None:
+    client = AsyncORSClient(server.base_url)
+    portal().call(open_session, client)
+    asyncio.run(client.aclose())
+    once_each(server)
+    with pytest.raises(SessionClosed):
+        portal().call(client.health)
+
+
+def test_a_client_whose_loop_stands_still_is_closed_there(server: FaultServer) -> None:
+    client = AsyncORSClient(server.base_url)
+    with asyncio.Runner() as own:
+        own.run(open_session(client))
+        with pytest.raises(RuntimeError, match="belongs to another event loop, which does not run now; close it there"):
+            asyncio.run(client.aclose())
+        assert len(server.sessions) == 1
+        own.run(client.aclose())
     once_each(server)
 
 

@@ -1,12 +1,16 @@
 """The synchronous faces: in threads, in a running loop, after a fork, interruptible."""
 
 import asyncio
+import copy
 import os
+import pickle
 import subprocess
 import sys
 import textwrap
 import threading
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import pytest
 
@@ -234,6 +238,15 @@ async with AsyncORSClient({server.base_url!r}) as client, client.environment("fa
     nbclient.NotebookClient(notebook, timeout=120).execute()
     assert notebook.cells[0].outputs[0].text == "1.0\n1.0\n"
     assert server.sessions == set()
+
+
+@pytest.mark.parametrize("kind", [ORSClient, AsyncORSClient])
+@pytest.mark.parametrize("copied", [pickle.dumps, copy.deepcopy])
+def test_a_client_that_is_pickled_or_copied_says_what_to_do_instead(kind: Any, copied: Callable[[Any], Any]) -> None:
+    client = kind("http://127.0.0.1:9")
+    for connected in (client, client.environment("fault"), client.environment("fault").session(split="train", index=0)):
+        with pytest.raises(TypeError, match="pass its base_url on and make one there"):
+            copied(connected)
 
 
 def test_a_client_of_another_loop_is_refused(server: FaultServer) -> None:
