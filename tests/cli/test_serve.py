@@ -33,16 +33,17 @@ def serving(*arguments: str) -> Iterator[tuple[subprocess.Popen[str], list[str]]
         process.stdout.close()
 
 
-def test_it_prints_the_url_and_the_environments_and_stops_at_ctrl_c() -> None:
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 0), (signal.SIGTERM, 143), (signal.SIGHUP, 129)])
+def test_it_prints_the_url_and_the_environments_and_stops_at_a_signal(number: signal.Signals, code: int) -> None:
     with serving("gym:FrozenLake-v1?render_mode=null", "tests.servers.environments:Arithmetic", "--port", "0") as (process, lines):
         (base_url,) = re.findall(r"http://127\.0\.0\.1:\d+", "\n".join(lines))
         assert httpx.get(f"{base_url}/list_environments").json() == ["frozenlake-v1", "arithmetic"]
         assert "environments: frozenlake-v1, arithmetic" in lines
         children = psutil.Process(process.pid).children()
 
-        process.send_signal(signal.SIGINT)
+        process.send_signal(number)
 
-        assert process.wait(timeout=20) == 0
+        assert process.wait(timeout=20) == code
         assert children
         assert psutil.wait_procs(children, timeout=20)[1] == []
 
