@@ -97,6 +97,7 @@ class RolloutEnvironment:
 
     def _begin(self, row: Mapping[str, Any]) -> None:
         previous, self._live = self._live, LiveEpisode(self._source, read_row(row).task)
+        portal().submit(self._live.opened)
         if previous is not None:
             portal().submit(previous.end)
 

@@ -10,7 +10,6 @@ from ors_gym import actions
 from ors_gym.env import AsyncORSEnv
 from ors_gym.episode import Episode, FailureKind, Step
 from ors_gym.errors import InvalidAction, ORSError
-from ors_gym.portal import portal
 from ors_gym.protocol import TextBlock, ToolSpec
 from ors_gym.tasks import TaskRef
 from ors_gym.trl._source import Source
@@ -91,7 +90,7 @@ async def act(env: AsyncORSEnv, action: Any) -> None:
 
 
 class LiveEpisode:
-    """An episode whose session opens in the background, and that is stepped and ended on the portal's loop.
+    """An episode that is opened, stepped and ended on the portal's loop; whichever of these comes first opens its session.
 
     Args:
         source: The environment.
@@ -102,16 +101,18 @@ class LiveEpisode:
         self._task = task
         self._slots = source.slots
         self._env = source.new_env()
-        self._opening = portal().submit(self._open)
+        self._opening: asyncio.Task[None] | None = None
 
     @property
     def episode(self) -> Episode:
-        """The ledger; empty while the session opens."""
+        """The ledger; empty until the session is open."""
         return self._env.episode or Episode(self._task, self._env.discovery.env_name)
 
     async def opened(self) -> Episode:
-        """Waits until the episode has begun, or failed to."""
-        await asyncio.shield(asyncio.wrap_future(self._opening))
+        """Begins the episode, once, and waits until it has begun, or failed to."""
+        if self._opening is None:
+            self._opening = asyncio.create_task(self._open())
+        await asyncio.shield(self._opening)
         return self.episode
 
     async def act(self, action: Any) -> Sequence[Step]:

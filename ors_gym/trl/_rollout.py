@@ -12,6 +12,7 @@ from ors_gym.episode import Episode, Step
 from ors_gym.errors import InvalidAction
 from ors_gym.portal import portal
 from ors_gym.protocol import ToolSpec
+from ors_gym.tools import ToolList, to_openai_chat
 from ors_gym.trl._chat import Chat, Message, tries_to_call
 from ors_gym.trl._content import to_text
 from ors_gym.trl._episodes import LiveEpisode
@@ -27,6 +28,8 @@ class _Row:
     Attributes:
         transcript: The conversation as chat messages.
         tools: What the model may call.
+        offered: The same, as chat templates take it.
+        heard: The tokens behind the model's last turn, at first the prompt's.
         completion_ids, mask, logprobs: The tokens behind the prompt; 1 for the model's and 0 for the environment's; and the
             log-probabilities that they were sampled with, 0.0 for the environment's.
         message: The model's last turn.
@@ -38,6 +41,8 @@ class _Row:
     live: LiveEpisode
     transcript: list[Message]
     tools: Sequence[ToolSpec]
+    offered: ToolList = field(default_factory=list)
+    heard: Sequence[int] = ()
     prompt_ids: list[int] = field(default_factory=list)
     completion_ids: list[int] = field(default_factory=list)
     mask: list[int] = field(default_factory=list)
@@ -59,14 +64,10 @@ class _Row:
 
     def add_environment(self, ids: Sequence[int]) -> None:
         """Takes in what the environment said."""
+        self.heard = ids
         self.completion_ids += ids
         self.mask += [0] * len(ids)
         self.logprobs += [0.0] * len(ids)
-
-    def stop(self) -> None:
-        """Ends the rollout; its session is closed in the background."""
-        self.running = False
-        portal().submit(self.live.end)
 
     def end_on_the_model(self, eos_token_id: int) -> None:
         """Leaves out what the environment said last; TRL takes no completion without a token."""
@@ -140,13 +141,15 @@ class RolloutFunction:
             transcript: list[Message] = [{"role": message["role"], "content": _text(message["content"])} for message in prompt]
             live = LiveEpisode(source, named.task)
             rows.append(_Row(source, live, transcript, self._tool_sets.tools(named.tool_set) or ()))
+        portal().submit(_opened_all, rows)
         waiting = [row for row in rows if row.source.options.live_prompt or not row.tools]
         for row, episode in zip(waiting, portal().call(_opened_all, waiting), strict=True):
             row.tools = tuple(episode.tools) or row.source.discovery.tools
             if row.source.options.live_prompt:
                 row.transcript[-1]["content"] += to_text(episode.prompt)
         for row in rows:
-            row.prompt_ids = chat.prompt_ids(row.transcript, row.tools)
+            row.offered = to_openai_chat(row.tools)
+            row.heard = row.prompt_ids = list(chat.prompt_ids(row.transcript, row.offered))
         return rows
 
 
@@ -184,21 +187,30 @@ class _Half:
             raise
         finally:
             self._steps = None
-        for row, steps in zip(self._acting, answers, strict=True):
-            self._answer(row, steps)
+        told = [(row, self._told(row, steps)) for row, steps in zip(self._acting, answers, strict=True)]
+        over = [row for row, messages in told if row.live.episode.ended or not messages]
+        going = [(row, messages) for row, messages in told if messages and not row.live.episode.ended]
+        suffixes = self._chat.suffix_ids([messages for _, messages in going])
+        for (row, _), suffix in zip(going, suffixes, strict=True):
+            if len(suffix) < self._tokens_left(row):
+                row.add_environment(suffix)
+            else:
+                over.append(row)
+        self._stop(over)
 
-    def _answer(self, row: _Row, steps: Sequence[Step]) -> None:
-        told = {"role": "user", "content": self._nudge}
-        follows: list[Message] = [_tool_message(step, row.tools) for step in steps] if row.called else [told]
-        row.transcript += follows
-        if row.live.episode.ended or not follows:
-            row.stop()
-            return
-        suffix = self._chat.suffix_ids(follows)
-        if len(suffix) < self._tokens_left(row):
-            row.add_environment(suffix)
-        else:
-            row.stop()
+    def _told(self, row: _Row, steps: Sequence[Step]) -> list[Message]:
+        """What the model of a rollout is told after its turn, which goes into the transcript."""
+        nudge: Message = {"role": "user", "content": self._nudge}
+        messages = [_tool_message(step, row.tools) for step in steps] if row.called else [nudge]
+        row.transcript += messages
+        return messages
+
+    def _stop(self, rows: Sequence[_Row]) -> None:
+        """Ends rollouts; their sessions are closed in the background."""
+        for row in rows:
+            row.running = False
+        if rows:
+            portal().submit(_end_all, rows)
 
     def _generate(self, rows: Sequence[_Row], size: int) -> None:
         """Has the model write a turn of each rollout, in a batch of the same size on every rank."""
@@ -208,22 +220,19 @@ class _Half:
         with _at_most(max(map(self._tokens_left, rows), default=1), self._trainer):
             written, logprobs = self._trainer._generate_single_turn(batch, None, {}, num_generations=1)
         self.has_logprobs = self.has_logprobs and logprobs is not None
-        for number, (row, prefix) in enumerate(zip(rows, prefixes, strict=True)):
+        for number, row in enumerate(rows):
             left = self._tokens_left(row)
             ids = written[number][:left]
             row.add_turn(ids, None if logprobs is None else logprobs[number][:left])
-            row.message = self._chat.read(ids, prefix, row.tools)
+            row.message = self._chat.read(ids, row.heard, row.offered)
             row.transcript.append(row.message)
 
     def _call(self, rows: Sequence[_Row]) -> None:
         """Sends the calls of every rollout on their way; one that made none is told so, or ends."""
-        self._acting = []
         for row in rows:
-            row.called = _has_call(row) or tries_to_call(row.message)
-            if row.called or self._nudge is not None:
-                self._acting.append(row)
-            else:
-                row.stop()
+            row.called = tries_to_call(row.message) or _has_call(row)
+        self._acting = [row for row in rows if row.called or self._nudge is not None]
+        self._stop([row for row in rows if not row.called and self._nudge is None])
         self._steps = portal().submit(_act_all, self._acting)
 
     def _tokens_left(self, row: _Row) -> int:

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from packaging.requirements import Requirement
+from transformers.utils.chat_parsing.response_templates import load_response_template
 from trl import GRPOTrainer, RLOOTrainer, chat_template_utils
 from trl.generation.vllm_generation import VLLMGeneration
 
@@ -35,6 +36,7 @@ def test_the_installed_trl_is_in_the_pinned_range() -> None:
         (chat_template_utils.is_chat_template_prefix_preserving, "processing_class"),
         (chat_template_utils.get_training_chat_template, "processing_class tokenizer"),
         (chat_template_utils.add_response_schema, "processing_class"),
+        (load_response_template, "spec"),
     ],
 )
 def test_signatures_are_those_that_we_call(function: Any, parameters: str) -> None:
