@@ -1,0 +1,34 @@
+"""A script that ends without closing its spec leaves no session on the server."""
+
+import subprocess
+import sys
+import textwrap
+
+import pytest
+
+from tests.servers.sdk_server import SDKServer
+
+SCRIPT = """
+    import sys
+
+    import httpx
+
+    from ors_gym.trl import ORSSpec
+
+    base_url = sys.argv[1]
+    spec = ORSSpec(base_url, "counter", progress=False)
+    environments = [spec.environment_factory() for _ in range(4)]
+    for number, environment in enumerate(environments):
+        environment.reset(ors_split="train", ors_index=number)
+    print([environment.tool_0000(amount=0) != "" for environment in environments[:3]])
+    print(len(httpx.get(base_url + "/tests/sessions").json()) >= 3)
+"""
+
+
+@pytest.mark.parametrize(("ending", "code"), [("", 0), ("raise RuntimeError", 1)])
+def test_sessions_of_the_factory_are_closed_when_the_interpreter_exits(ending: str, code: int, ors_server: SDKServer) -> None:
+    script = textwrap.dedent(SCRIPT) + ending
+    ended = subprocess.run([sys.executable, "-c", script, ors_server.base_url], capture_output=True, text=True, timeout=120)
+    assert ended.returncode == code, ended.stderr
+    assert ended.stdout.splitlines() == ["[True, True, True]", "True"]
+    assert ors_server.live_sessions() == []
