@@ -25,7 +25,8 @@ class App(typer.Typer):
 def signals_as_ctrl_c() -> Iterator[None]:
     """Within it SIGTERM and SIGHUP are taken as Ctrl-C; the program then exits with 143 or 129.
 
-    Only the first one counts: a closing terminal may send several. A signal that is ignored, as SIGHUP is under `nohup`, stays so.
+    Only the first one counts, until the program has ended: a closing terminal may send several. A signal that is ignored, as SIGHUP
+    is under `nohup`, stays so.
     """
     received: list[int] = []
     terminals = [stream for stream in (1, 2) if os.isatty(stream)]
@@ -49,8 +50,9 @@ def signals_as_ctrl_c() -> Iterator[None]:
             raise
         sys.exit(128 + received[0])
     finally:
-        for number in taken:
-            signal.signal(number, signal.SIG_DFL)
+        if not received:
+            for number in taken:
+                signal.signal(number, signal.SIG_DFL)
 
 
 def _silence(terminals: list[int]) -> None:
