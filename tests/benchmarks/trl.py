@@ -8,7 +8,8 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
+from unittest import mock
 
 from ors_gym.serving import LocalServer
 from tests.benchmarks._measure import in_turn, medians
@@ -23,8 +24,25 @@ TOO_MANY_CALLS = 3 * TURNS
 OPENREWARD, FACTORY, ROLLOUT, ONE_TURN = "OpenRewardSpec", "environment_factory", "rollout_func", "reward_funcs"
 SEQUENTIAL = (OPENREWARD, FACTORY)  # TRL's loop waits for one tool after another: these steps take their time
 
-Cost = tuple[float, float, float, float]
-"""Of one step: seconds waited for the environment, seconds in resets, seconds of the adapter's own work, seconds in all."""
+
+class Cost(NamedTuple):
+    """Of one step, in seconds.
+
+    Attributes:
+        environment: The trainer's thread waits in the adapter.
+        resets: In resets, whatever they do.
+        own: CPU of the trainer's thread in the adapter, without the model's.
+        templates: CPU of the same thread for chat templates, tokens and parsers, be it in the adapter or in TRL.
+        threads: CPU of the process's other threads, in the whole step.
+        step: In all.
+    """
+
+    environment: float
+    resets: float
+    own: float
+    templates: float
+    threads: float
+    step: float
 
 
 def run(quick: bool) -> list[Table]:
@@ -45,37 +63,41 @@ def run(quick: bool) -> list[Table]:
 
 def _by_size(costs: dict[int, dict[str, Cost]], quick: bool) -> Table:
     rows: list[list[Cell]] = [
-        [size, side, *cost[:3], cost[2] / cost[3] * 100, cost[3]] for size, sides in costs.items() for side, cost in sides.items()
+        [size, side, cost.environment, cost.resets, cost.own, cost.own / cost.step * 100, cost.templates, cost.threads, cost.step]
+        for size, sides in costs.items()
+        for side, cost in sides.items()
     ]
     targets = {}
     if not quick:
         for size, least in ((32, 10), (128, 25)):
-            ratio = costs[size][OPENREWARD][0] / costs[size][ROLLOUT][0]
+            ratio = costs[size][OPENREWARD].environment / costs[size][ROLLOUT].environment
             targets[f"{size} rollouts: {ROLLOUT} waits {ratio:.1f} times less than {OPENREWARD} (at least {least})"] = (
                 ratio >= least
             )
-        resets = min(sides[OPENREWARD][1] / sides[FACTORY][1] for sides in costs.values())
+        resets = min(sides[OPENREWARD].resets / sides[FACTORY].resets for sides in costs.values())
         targets[f"{FACTORY} resets at least {resets:.0f} times faster than {OPENREWARD} (at least 10)"] = resets >= 10
-        whole = max(sides[FACTORY][3] / sides[OPENREWARD][3] for sides in costs.values())
+        whole = max(sides[FACTORY].step / sides[OPENREWARD].step for sides in costs.values())
         targets[f"{FACTORY}'s step takes at most {whole:.2f} of {OPENREWARD}'s (at most 1)"] = whole <= 1
-        own = {side: max(sides[side][2] / sides[side][3] for sides in costs.values()) for side in (FACTORY, ROLLOUT, ONE_TURN)}
+        own = {side: max(sides[side].own / sides[side].step for sides in costs.values()) for side in (FACTORY, ROLLOUT, ONE_TURN)}
         shares = ", ".join(f"{side} {share:.1%}" for side, share in own.items())
         targets[f"own work of a step, at most: {shares} (under 5%)"] = max(own.values()) < 0.05
-    columns = ["rollouts", "", "env s", "resets s", "own s", "own %", "step s"]
+    columns = ["rollouts", "", "env s", "resets s", "own s", "own %", "templates s", "threads s", "step s"]
     note = (
         f"{TURNS} turns, a tool of {1e3 * TOOL_SECONDS:.0f} ms. Env: the trainer's thread waits in reset, tools, reward or rollout "
-        "function. Resets: time in them, own work included. Own: its CPU in all of these, without the model's. "
+        "function. Resets: time in them, own work included. Own: the CPU of that thread in all of these, without the model's; in "
+        f"{ROLLOUT} with chat templates and parsers, which elsewhere are TRL's. Templates: what those take, whosever they are. "
+        "Threads: CPU of the process's other threads, mostly HTTP, in the whole step. "
         f"128 rollouts: two server processes, of which {OPENREWARD} takes one. Medians, in turn, after a step that is not counted."
     )
     return Table("A GRPO step of a tiny model", columns, rows, targets, note)
 
 
 def _after_the_end(costs: dict[str, Cost], rollouts: int) -> Table:
-    ratio = costs[OPENREWARD][3] / costs[FACTORY][3]
+    ratio = costs[OPENREWARD].step / costs[FACTORY].step
     return Table(
         f"{rollouts} rollouts of a model that goes on calling: {TOO_MANY_CALLS} calls, the episode over after {TURNS}",
         ["", "environment s", "step s"],
-        [[side, cost[0], cost[3]] for side, cost in costs.items()],
+        [[side, cost.environment, cost.step] for side, cost in costs.items()],
         {f"{FACTORY} is {ratio:.1f} times faster (at least 2)": ratio >= 2},
     )
 
@@ -101,13 +123,18 @@ class _Meter:
 
         return measured
 
-    def cost(self, step_seconds: float) -> Cost:
-        """What was measured since the last time."""
+    def cost(self, threads: float, step: float) -> Cost:
+        """What was measured since the last time.
+
+        Args:
+            threads: Seconds of CPU of the other threads.
+            step: Seconds of the step.
+        """
         doors = ("reset", "tools", "reward", "rollout")
         wall, cpu = (sum(times.get(door, 0.0) for door in doors) for times in (self.wall, self.cpu))
         if "rollout" in self.wall:  # the model writes inside of it
             wall, cpu = wall - self.wall["generate"], cpu - self.cpu["generate"]
-        result = (wall - cpu, self.wall.get("reset", 0.0), cpu, step_seconds)
+        result = Cost(wall - cpu, self.wall.get("reset", 0.0), cpu, self.cpu.get("templates", 0.0), threads, step)
         self.wall.clear()
         self.cpu.clear()
         return result
@@ -139,10 +166,13 @@ class _Bench:
             for step in steps.values():  # what is made once is made: connections, caches
                 step()
             measures = {side: step if side in SEQUENTIAL else _three_times(step) for side, step in steps.items()}
-            return {side: medians(rows) for side, rows in in_turn(measures, repeats).items()}  # type: ignore[misc]
+            return {side: Cost(*medians(rows)) for side, rows in in_turn(measures, repeats).items()}
 
     def _one_step(self, side: str, rollouts: int, calls: int, stack: ExitStack) -> Callable[[], Cost]:
         """A trainer of this side; what is returned has it train one step and tells what that cost."""
+        from trl.trainer import grpo_trainer
+
+        from ors_gym.trl._chat import Chat
         from tests.trl.tiny import PRESSES, make_tokenizer, make_trainer
 
         meter = _Meter()
@@ -161,6 +191,9 @@ class _Bench:
             },
         )
         trainer._generate_single_turn = meter.timed("generate", trainer._generate_single_turn)
+        for name in ("_tokenize_prompts", "_get_tool_suffix_ids"):
+            setattr(trainer, name, meter.timed("templates", getattr(trainer, name)))
+        templates = [(grpo_trainer, "parse_response"), (Chat, "prompt_ids"), (Chat, "suffix_ids"), (Chat, "read")]
         loop = trainer._tool_call_loop
 
         def measured_loop(*args: Any) -> Any:
@@ -172,8 +205,13 @@ class _Bench:
         trainer._tool_call_loop = measured_loop
 
         def step() -> Cost:
-            trainer.train()
-            return meter.cost(trainer.state.log_history[-2]["step_time"])
+            with ExitStack() as patches:
+                for owner, name in templates:
+                    patches.enter_context(mock.patch.object(owner, name, meter.timed("templates", getattr(owner, name))))
+                threads = time.process_time() - time.thread_time()
+                trainer.train()
+                threads = time.process_time() - time.thread_time() - threads
+            return meter.cost(threads, trainer.state.log_history[-2]["step_time"])
 
         return step
 
@@ -209,7 +247,7 @@ def _measured_factory(factory: Callable[[], Any], meter: _Meter) -> Callable[[],
 
 
 def _three_times(step: Callable[[], Cost]) -> Callable[[], Cost]:
-    return lambda: medians([step() for _ in range(3)])  # type: ignore[return-value]
+    return lambda: Cost(*medians([step() for _ in range(3)]))
 
 
 @contextmanager
