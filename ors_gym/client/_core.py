@@ -166,7 +166,11 @@ class Core:
 
     async def delete(self, live: Live) -> None:
         """Deletes a session, once, even if the caller is cancelled meanwhile."""
-        if self.in_own_process and self.release(live):
+        if not self.in_own_process or not self.release(live):
+            return
+        if self.loop is not None and self.loop.is_closed():
+            await asyncio.to_thread(self._last_resort.delete, [_plain_deletion(live)])
+        else:
             await self.cleanups.start(self._delete(live)).ended()
 
     async def _delete(self, live: Live) -> None:

@@ -84,6 +84,17 @@ def test_by_the_client_when_it_closes_after_its_loop(
     assert (caplog.text, capfd.readouterr().err) == ("", "")
 
 
+def test_by_the_session_when_it_closes_after_its_loop(server: FaultServer, caplog: pytest.LogCaptureFixture) -> None:
+    client = AsyncORSClient(server.base_url)
+    session = client.environment("fault").session(split="train", index=0)
+    asyncio.run(session.start())
+    asyncio.run(session.aclose())
+    once_each(server)
+    assert [record for record in caplog.records if record.name.startswith("ors_gym")] == []
+    asyncio.run(client.aclose())
+    once_each(server)
+
+
 def test_by_the_client_when_it_closes_from_another_loop(server: FaultServer) -> None:
     client = AsyncORSClient(server.base_url)
     portal().call(open_session, client)
