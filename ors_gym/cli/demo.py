@@ -34,8 +34,7 @@ def demo(
 ) -> None:
     """Train a tiny model by GRPO against an ORS server, and show what it learnt.
 
-    Starts a local server, shows an episode, trains from random weights with every reward from the server, and compares
-    the model before and after on tasks that it was not trained on.
+    Starts a local server, trains from random weights with every reward from it, and tests on tasks that were kept back.
     """
     folder = out or Path("runs") / time.strftime("demo-%Y%m%d-%H%M%S")
     try:

@@ -60,8 +60,7 @@ def eval_(
 ) -> None:
     """Evaluate an agent: mean reward with its 95% interval, success rate, pass@k, and what went wrong.
 
-    Every episode is kept in the run's folder as it ends. The same command again goes on where an interrupted one stopped,
-    and tries the episodes that failed again.
+    Every episode is kept in the run's folder as it ends. The same command goes on from there, and retries what failed.
     """
     with one_line_errors(), _usage_errors():
         if compare:
