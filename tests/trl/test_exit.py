@@ -4,8 +4,6 @@ import subprocess
 import sys
 import textwrap
 
-import pytest
-
 from tests.servers.sdk_server import SDKServer
 
 SCRIPT = """
@@ -25,10 +23,9 @@ SCRIPT = """
 """
 
 
-@pytest.mark.parametrize(("ending", "code"), [("", 0), ("raise RuntimeError", 1)])
-def test_sessions_of_the_factory_are_closed_when_the_interpreter_exits(ending: str, code: int, ors_server: SDKServer) -> None:
-    script = textwrap.dedent(SCRIPT) + ending
+def test_sessions_of_the_factory_are_closed_when_the_interpreter_exits(ors_server: SDKServer) -> None:
+    script = textwrap.dedent(SCRIPT)
     ended = subprocess.run([sys.executable, "-c", script, ors_server.base_url], capture_output=True, text=True, timeout=120)
-    assert ended.returncode == code, ended.stderr
+    assert ended.returncode == 0, ended.stderr
     assert ended.stdout.splitlines() == ["[True, True, True]", "True"]
     assert ors_server.live_sessions() == []
