@@ -231,6 +231,7 @@ class RecordWriter:
         self._redactor = redactor
         self._lock = threading.Lock()
         self._known_images: set[str] = set()
+        self._torn = False
         self.path.parent.mkdir(parents=True, exist_ok=True)
         self._file = open(self.path, "ab", buffering=0)  # noqa: SIM115 (closed by `close`)
         try:
@@ -243,14 +244,18 @@ class RecordWriter:
         """Append one episode; a reader sees it at once.
 
         Raises:
-            OSError: The disk is full, or the like.
+            OSError: The disk is full, or the like. What was written of the episode is cut off by the next one.
             ValueError: The writer is closed, or the reward function gave no number.
         """
         fields = self._fields(episode)
         line = memoryview((json.dumps(fields, separators=(",", ":"), allow_nan=False) + "\n").encode("ascii"))
         with self._lock:
+            if self._torn:
+                _mend(self.path)
+            self._torn = True
             while line:
                 line = line[self._file.write(line) :]
+            self._torn = False
 
     def flush(self) -> None:
         """Have the disk keep what was written: after this, a power cut loses none of it."""
@@ -261,8 +266,10 @@ class RecordWriter:
         """Flush and close. Closing twice is fine."""
         with self._lock:
             if not self._file.closed:
-                os.fsync(self._file.fileno())
-                self._file.close()
+                try:
+                    os.fsync(self._file.fileno())
+                finally:
+                    self._file.close()
 
     def __enter__(self) -> Self:
         return self

@@ -267,6 +267,34 @@ def test_a_torn_last_line_is_dropped_on_reading_and_cut_off_on_writing(tmp_path:
         assert path.read_bytes() == whole + whole
 
 
+def test_a_disk_that_was_full_costs_the_episodes_that_it_refused_and_no_other(tmp_path: Path) -> None:
+    resource = pytest.importorskip("resource")
+    unlimited = resource.getrlimit(resource.RLIMIT_FSIZE)
+    whole = write_records(tmp_path, [_full_episode()]).read_bytes()
+    with RecordWriter(tmp_path) as writer:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (len(whole) + 100, unlimited[1]))
+        try:
+            for _ in range(2):
+                with pytest.raises(OSError, match="too large"):
+                    writer.write(_full_episode())
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, unlimited)
+        writer.write(_full_episode())
+
+    assert writer.path.read_bytes() == whole + whole
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs a device that is always full")
+def test_a_file_that_cannot_be_flushed_is_closed_all_the_same(tmp_path: Path) -> None:
+    path = tmp_path / "episodes.jsonl"
+    path.symlink_to("/dev/full")
+    writer = RecordWriter(path)
+
+    with pytest.raises(OSError, match="Invalid argument"):
+        writer.close()
+    writer.close()
+
+
 def test_a_last_line_that_only_lacks_its_line_break_is_kept(tmp_path: Path) -> None:
     path = write_records(tmp_path, [_full_episode()])
     whole = path.read_bytes()

@@ -12,7 +12,7 @@ from gymnasium.vector import AutoresetMode
 
 from ors_gym.env._info import failure_of
 from ors_gym.env._threaded import as_async
-from ors_gym.errors import EnvironmentFailure, InfrastructureError, RequestRejected, SessionClosed, TimeoutExceeded
+from ors_gym.errors import EnvironmentFailure, InfrastructureError, ORSError, RequestRejected, SessionClosed, TimeoutExceeded
 
 logger = logging.getLogger("ors_gym.env")
 
@@ -143,5 +143,6 @@ class Slot:
             info = self._inner.failure_info(error)
             misuse = not isinstance(error, (EnvironmentFailure, InfrastructureError))
         if not misuse:
-            logger.warning("sub-environment %d failed in %s: %s", self.number, where, what, exc_info=error)
+            unforeseen = None if isinstance(error, ORSError) else error  # a server that is down says so once, without a traceback
+            logger.warning("sub-environment %d failed in %s: %s", self.number, where, what, exc_info=unforeseen)
         return Transition(self._empty(), truncated=truncated and not misuse, info=info, error=error, misuse=misuse)

@@ -106,9 +106,9 @@ class LocalServer:
 
     def close(self) -> None:
         """Stop the workers: open requests end, each session is torn down. Does nothing if they are stopped."""
+        self._processes = []  # first: an interrupt may end the wait for them
         if self._finalizer is not None:
             self._finalizer()
-        self._processes = []
 
     @property
     def base_url(self) -> str:

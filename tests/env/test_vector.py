@@ -20,7 +20,7 @@ from gymnasium.vector import AutoresetMode, SyncVectorEnv
 from gymnasium.wrappers import vector as wrappers
 
 from ors_gym.env import AsyncioVectorEnv
-from ors_gym.errors import TimeoutExceeded
+from ors_gym.errors import ConnectionFailed, TimeoutExceeded
 from ors_gym.portal import portal
 
 NEXT_STEP, SAME_STEP, DISABLED = AutoresetMode.NEXT_STEP, AutoresetMode.SAME_STEP, AutoresetMode.DISABLED
@@ -808,3 +808,20 @@ def test_a_long_step_holds_the_garbage_collector_back_for_a_moment_only(vectoriz
         gc.callbacks.pop()
     portal().loop.call_soon_threadsafe(envs.envs[0].open.set)
     envs.step_wait(timeout=60)
+
+
+@pytest.mark.parametrize(("error", "traced"), [(ConnectionFailed("gone"), False), (KeyError("gone"), True)])
+def test_only_a_failure_that_nobody_foresaw_is_logged_with_its_traceback(
+    error: Exception, traced: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    class Broken(gym.Env[Any, Any]):
+        observation_space = action_space = spaces.Discrete(2)
+
+        def reset(self, **options: Any) -> Any:
+            raise error
+
+    envs = AsyncioVectorEnv([Broken] * 2)
+    envs.reset()
+    envs.close()
+
+    assert [bool(record.exc_info) for record in caplog.records] == [traced, traced]

@@ -58,6 +58,25 @@ def test_starting_and_closing_twice_is_fine_and_a_closed_server_starts_again() -
     server.close()
 
 
+def test_a_close_that_is_interrupted_stops_the_server_nevertheless(monkeypatch: pytest.MonkeyPatch) -> None:
+    server = LocalServer(["tests.servers.environments:Arithmetic"]).start()
+    process = psutil.Process(server.pid)
+    interrupted = threading.Timer(0.0, os.kill, (os.getpid(), signal.SIGINT))
+
+    def wait_with_ctrl_c(*args: Any, **options: Any) -> None:
+        interrupted.start()
+        threading.Event().wait(60)
+
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(subprocess.Popen, "wait", wait_with_ctrl_c)
+        server.close()
+
+    assert not server.running
+    process.wait(30)
+    with server:
+        assert httpx.get(f"{server.base_url}/health").status_code == 200
+
+
 def test_several_targets_and_workers_serve_the_same_environments_on_ports_of_their_own() -> None:
     targets = ["tests.servers.environments:Counter", "tests/servers/environments.py:Arithmetic", LARGEST_DIGIT]
     with LocalServer(targets, workers=2) as server:
