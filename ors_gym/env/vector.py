@@ -181,7 +181,7 @@ class AsyncioVectorEnv(VectorEnv[Any, Any, NDArray[Any]]):
         return self._step_result(*self._finish())
 
     def reset_async(self, *, seed: int | Sequence[int | None] | None = None, options: dict[str, Any] | None = None) -> None:
-        """Begins a reset of the same arguments. See `AsyncioVectorEnv.reset_wait`."""
+        """Begins a reset, with the arguments of `reset`. See `AsyncioVectorEnv.reset_wait`."""
         self._check_free("reset_async")
         seeds = self._seeds(seed)
         chosen = np.flatnonzero(reset_mask(options, self._begun)).tolist()
@@ -207,7 +207,7 @@ class AsyncioVectorEnv(VectorEnv[Any, Any, NDArray[Any]]):
         return self._reset_result(*self._wait("reset", timeout))
 
     def step_async(self, actions: Any) -> None:
-        """Begins a step. See `AsyncioVectorEnv.step_wait`."""
+        """Begins a step, with the argument of `step`. See `AsyncioVectorEnv.step_wait`."""
         self._check_free("step_async")
         each = each_action(self.action_space, actions, self.num_envs)
         if self.autoreset_mode is AutoresetMode.DISABLED and (ended := [slot.number for slot in self._slots if slot.done]):
