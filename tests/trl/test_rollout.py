@@ -168,6 +168,15 @@ def test_control_tokens_in_what_the_environment_says_stay_text(base_url: str) ->
     assert hostile not in trainer.processing_class.convert_ids_to_tokens(environment)
 
 
+def test_rollouts_that_hear_the_same_and_those_that_do_not_have_the_tokens_of_what_they_heard(base_url: str) -> None:
+    texts = ["good", "bad", "good bad", "bad"]
+    out, trainer = play(base_url, "faulty", [[call("echo", text=text), call("echo", text="good"), FINISH] for text in texts])
+    good = call("echo", text="good")
+    assert [trainer.processing_class.decode(ids) for ids in out["completion_ids"]] == [
+        f"{call('echo', text=text)} <tool> {text} <assistant> {good} <tool> good <assistant> {FINISH}" for text in texts
+    ]
+
+
 def test_all_calls_of_a_turn_run_at_once(base_url: str) -> None:
     out, _ = play(base_url, "faulty", [[call("slow", seconds=0.3)]] * 24, max_steps=1)
     assert max(step.metadata["peak_in_flight"] for episode in out["ors_episode"] for step in episode.steps) >= 20
