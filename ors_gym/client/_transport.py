@@ -5,6 +5,7 @@ import errno
 import logging
 import os
 import ssl
+from collections.abc import AsyncIterator
 from functools import cache, partial
 from typing import Any
 
@@ -40,10 +41,17 @@ class Transport(httpx_aiohttp.HttpxAiohttpClient):
                 transport.client = partial(_connections, transport.ssl_context)
 
     async def transfer(self, request: httpx.Request) -> httpx.Response:
-        """Sends a request; its answer's body is still to be read, and its stream to be closed."""
+        """Sends a request; its answer's body is still to be read, and its stream to be closed.
+
+        What needs no proxy goes straight to aiohttp: a thousand requests in flight are as many objects fewer for each step in
+        between, and Python's garbage collector pays for every one of them.
+        """
         transport = self._transport if not self._mounts else self._for_origin(request.url)
-        response = await transport.handle_async_request(request)
-        response.request = request
+        if isinstance(transport, httpx_aiohttp.AiohttpTransport) and transport.proxy is None:
+            response = await _sent(transport, request)
+        else:
+            response = await transport.handle_async_request(request)
+            response.request = request
         response.headers.encoding = "latin-1"
         return response
 
@@ -52,6 +60,42 @@ class Transport(httpx_aiohttp.HttpxAiohttpClient):
         if origin not in self._by_origin:
             self._by_origin[origin] = self._transport_for_url(url)
         return self._by_origin[origin]
+
+
+class _Body(httpx.AsyncByteStream):
+    """The body of an answer."""
+
+    def __init__(self, answer: aiohttp.ClientResponse) -> None:
+        self._answer = answer
+
+    def __aiter__(self) -> AsyncIterator[bytes]:
+        return self._answer.content.iter_any()
+
+    async def aclose(self) -> None:
+        await self._answer.__aexit__(None, None, None)
+
+
+async def _sent(transport: httpx_aiohttp.AiohttpTransport, request: httpx.Request) -> httpx.Response:
+    """Sends a request over a transport's connections. Its errors are aiohttp's own."""
+    if not isinstance(transport.client, aiohttp.ClientSession):
+        transport.client = transport.get_client()
+    timeout = request.extensions["timeout"]
+    answer = await transport.client.request(
+        request.method,
+        str(request.url),
+        headers=request.headers,
+        data=request.content or None,
+        allow_redirects=False,
+        auto_decompress=False,
+        compress=False,
+        timeout=_timeouts(timeout["connect"], timeout["read"]),
+    )
+    return httpx.Response(answer.status, headers=answer.raw_headers, stream=_Body(answer), request=request)
+
+
+@cache
+def _timeouts(connect: float | None, silence: float | None) -> aiohttp.ClientTimeout:
+    return aiohttp.ClientTimeout(sock_connect=connect, sock_read=silence)
 
 
 def _connections(tls: ssl.SSLContext) -> aiohttp.ClientSession:
