@@ -108,10 +108,11 @@ class RolloutFunction:
             ValueError: A prompt names no task.
         """
         chat = Chat(trainer)
-        rows = self._begin(prompts, chat)
+        rows = [self._row(prompt) for prompt in prompts]
         middle = len(rows) // 2 if self._pipeline else 0
         halves = [_Half(half, chat, trainer, self._nudge) for half in (rows[:middle], rows[middle:]) if self._pipeline or half]
         try:
+            self._begin(rows, chat)
             running = True
             while running:
                 running = False
@@ -133,14 +134,14 @@ class RolloutFunction:
             TRANSCRIPT: [row.transcript for row in rows],
         }
 
-    def _begin(self, prompts: Sequence[Any], chat: Chat) -> list[_Row]:
-        rows = []
-        for prompt in prompts:
-            named = read_prompt(prompt)
-            source = self._sources.of(named.environment)
-            transcript: list[Message] = [{"role": message["role"], "content": _text(message["content"])} for message in prompt]
-            live = LiveEpisode(source, named.task)
-            rows.append(_Row(source, live, transcript, self._tool_sets.tools(named.tool_set) or ()))
+    def _row(self, prompt: Any) -> _Row:
+        named = read_prompt(prompt)
+        source = self._sources.of(named.environment)
+        transcript: list[Message] = [{"role": message["role"], "content": _text(message["content"])} for message in prompt]
+        return _Row(source, LiveEpisode(source, named.task), transcript, self._tool_sets.tools(named.tool_set) or ())
+
+    def _begin(self, rows: Sequence[_Row], chat: Chat) -> None:
+        """Opens the sessions, and renders the prompts meanwhile, or behind those that have to be waited for."""
         portal().submit(_opened_all, rows)
         waiting = [row for row in rows if row.source.options.live_prompt or not row.tools]
         for row, episode in zip(waiting, portal().call(_opened_all, waiting), strict=True):
@@ -150,7 +151,6 @@ class RolloutFunction:
         for row in rows:
             row.offered = to_openai_chat(row.tools)
             row.heard = row.prompt_ids = list(chat.prompt_ids(row.transcript, row.offered))
-        return rows
 
 
 class _Half:

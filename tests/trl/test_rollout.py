@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from ors_gym.trl import ORSSpec
+from tests.trl.test_environment import sessions_open, wait_until
 from tests.trl.tiny import LOOK, PRESSES, call, logged, make_tokenizer, make_trainer
 
 FINISH, BOOM = call("finish"), call("boom")
@@ -220,6 +221,15 @@ def test_a_prompt_offers_the_tools_of_its_task(prompt: Any, base_url: str) -> No
 def test_prompts_that_name_no_task_are_refused(base_url: str) -> None:
     with ORSSpec(base_url, "arithmetic") as spec, pytest.raises(ValueError, match="a prompt names no task"):
         spec.rollout_func([[{"role": "user", "content": "hello"}]], ScriptedTrainer([["no call"]], make_tokenizer()))
+
+
+def test_a_prompt_that_cannot_be_rendered_leaves_no_session_open(base_url: str) -> None:
+    trainer = ScriptedTrainer([["no call"]], make_tokenizer())
+    trainer.processing_class.chat_template = "{{ raise_exception('no such role') }}"
+    with ORSSpec(base_url, "arithmetic", prompt="session", num_tasks=1) as spec:
+        with pytest.raises(Exception, match="no such role"):
+            spec.rollout_func(spec.train_dataset["prompt"][:], trainer)
+        wait_until(lambda: sessions_open(spec) == 0)
 
 
 def test_rows_end_on_the_models_own_end(base_url: str, tmp_path: Path) -> None:
