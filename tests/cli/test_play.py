@@ -62,6 +62,15 @@ def play(tmp_path: Path) -> Iterator[object]:
         player.leave()
 
 
+@pytest.fixture
+def playing(play, ors_server) -> Player:
+    """A player who has made one call and is asked for the next."""
+    player = play(ors_server.base_url, "--env", "arithmetic", "--index", "0")
+    player.answer("tool: ", "think")
+    player.expect("Go on.", "tool: ")
+    return player
+
+
 def test_a_person_plays_an_episode_and_its_record_is_kept(play, real_server) -> None:
     player = play(real_server.base_url, "--env", "arithmetic", "--split", "train", "--index", "3")
     player.expect("arithmetic train/3", "What is 3 + 4?")
@@ -112,36 +121,27 @@ def test_the_end_of_input_ends_the_episode_and_keeps_it(play, ors_server) -> Non
     assert episode.truncated
 
 
-def test_ctrl_c_ends_the_episode_and_keeps_it(play, ors_server) -> None:
-    player = play(ors_server.base_url, "--env", "arithmetic", "--index", "0")
-    player.answer("tool: ", "think")
-    player.expect("Go on.", "tool: ")
-    player.process.sendintr()
-    player.expect("truncated after 1 step: reward 0")
-    assert player.end() == 130
-    [episode] = load_records(player.out)
+def test_ctrl_c_ends_the_episode_and_keeps_it(playing) -> None:
+    playing.process.sendintr()
+    playing.expect("truncated after 1 step: reward 0")
+    assert playing.end() == 130
+    [episode] = load_records(playing.out)
     assert episode.num_steps == 1
 
 
-def test_kill_ends_the_episode_and_keeps_it(play, ors_server) -> None:
-    player = play(ors_server.base_url, "--env", "arithmetic", "--index", "0")
-    player.answer("tool: ", "think")
-    player.expect("Go on.", "tool: ")
-    player.process.kill(signal.SIGTERM)
-    player.expect("truncated after 1 step: reward 0")
-    assert player.end() == 143
-    [episode] = load_records(player.out)
+def test_kill_ends_the_episode_and_keeps_it(playing, ors_server) -> None:
+    playing.process.kill(signal.SIGTERM)
+    playing.expect("truncated after 1 step: reward 0")
+    assert playing.end() == 143
+    [episode] = load_records(playing.out)
     assert episode.num_steps == 1
     assert ors_server.live_sessions() == []
 
 
-def test_a_closed_terminal_ends_the_episode_and_keeps_it(play, ors_server) -> None:
-    player = play(ors_server.base_url, "--env", "arithmetic", "--index", "0")
-    player.answer("tool: ", "think")
-    player.expect("Go on.", "tool: ")
-    os.close(player.process.fileno())
-    assert player.process.wait() == 129
-    [episode] = load_records(player.out)
+def test_a_closed_terminal_ends_the_episode_and_keeps_it(playing, ors_server) -> None:
+    os.close(playing.process.fileno())
+    assert playing.process.wait() == 129
+    [episode] = load_records(playing.out)
     assert episode.num_steps == 1
     assert ors_server.live_sessions() == []
 
