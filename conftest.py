@@ -8,8 +8,11 @@ import pytest
 
 from ors_gym.serving import LocalServer
 
-# A shell's background job ignores Ctrl-C and hands that down: the programs that the tests interrupt would never notice.
+# A background job ignores Ctrl-C, and one under `nohup` SIGHUP, and both hand that down: the programs that the tests end by a
+# signal would never notice. A handler, unlike what is ignored, is not handed down.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+if hasattr(signal, "SIGHUP") and signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
+    signal.signal(signal.SIGHUP, lambda number, frame: None)
 
 
 @pytest.fixture(scope="session")
