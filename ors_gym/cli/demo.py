@@ -11,6 +11,7 @@ import typer
 from rich.panel import Panel
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
+from rich.text import Text
 
 from ors_gym.cli._console import blocks_text, console, one_line_errors, server_text
 from ors_gym.records import EPISODES_FILE
@@ -42,7 +43,7 @@ def demo(
             folder.mkdir(parents=True, exist_ok=True)
             _run(steps, seed, folder)
     except KeyboardInterrupt:
-        console.print(f"\nStopped. What was recorded until now is in {folder}")
+        console.print(Text(f"\nStopped. What was recorded until now is in {folder}"), soft_wrap=True)
         raise typer.Exit(130) from None
 
 
@@ -62,7 +63,7 @@ def _run(steps: int, seed: int, folder: Path) -> None:
                 after = trainer.evaluate()
     _show_result(before, after)
     curve.save(folder / "reward.png", before["eval_reward"], after["eval_reward"])
-    console.print(f"The reward curve: {folder / 'reward.png'}\nEvery episode:    {folder / EPISODES_FILE}")
+    console.print(Text(f"The reward curve: {folder / 'reward.png'}\nEvery episode:    {folder / EPISODES_FILE}"), soft_wrap=True)
 
 
 def _show_episode(base_url: str) -> None:

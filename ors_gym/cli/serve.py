@@ -55,8 +55,8 @@ def serve(
 
 def _introduce(base_urls: tuple[str, ...], env_names: tuple[str, ...]) -> None:
     for base_url in base_urls:
-        console.print(f"ORS server at [bold]{base_url}[/bold]")
-    console.print(f"environments: {', '.join(env_names)}", markup=False)
+        console.print(f"ORS server at [bold]{base_url}[/bold]", soft_wrap=True)
+    console.print(f"environments: {', '.join(env_names)}", markup=False, soft_wrap=True)
     if len(base_urls) > 1:
         console.print(f"base_url={json.dumps(base_urls)}", markup=False, soft_wrap=True)
     console.print("Ctrl-C stops it.", style="dim")

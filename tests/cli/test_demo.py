@@ -23,6 +23,8 @@ def test_the_demo_leaves_its_curve_and_every_episode(tmp_path: Path) -> None:
     assert process.returncode == 0, output
     for shown in ("439=", "submit", "Correct.", "mean reward", "before", "after", "reward.png", "episodes.jsonl"):
         assert shown in output
+    assert f"{tmp_path / 'reward.png'}\n" in output
+    assert f"{tmp_path / 'episodes.jsonl'}\n" in output
     assert (tmp_path / "reward.png").read_bytes().startswith(b"\x89PNG")
     episodes = load_records(tmp_path)
     assert len(episodes) == 2 * 64 + 2 * 400
