@@ -45,7 +45,7 @@ def test_a_cut_ends_the_answer_there(cut: int | bytes) -> None:
 
 def test_raw_bytes_are_sent_as_they_are() -> None:
     with FaultServer() as server, httpx.Client(base_url=server.base_url) as http:
-        server.script("health", Fault(raw=b"HTTP/1.1 299 Odd\r\nContent-Length: 2\r\n\r\nhi"))
+        server.script("health", Fault(raw=b"HTTP/1.1 299 Odd\r\nContent-Length: 2\r\nConnection: close\r\n\r\nhi"))
         assert (http.get("/health").status_code, http.get("/health").status_code) == (299, 200)
 
 
