@@ -12,17 +12,12 @@ pytestmark = [pytest.mark.integration, pytest.mark.timeout(900)]
 SMALL = ["--split", "train", "--total-steps", "2", "--tasks-per-step", "2", "--group-size", "4", "--eval-tasks", "2"]
 
 
-MANY_TURNS = ["--total-steps", "45", "--tasks-per-step", "8", "--eval-tasks", "32"]
-LEARNING = {"single_turn": ["--total-steps", "50"], "environment": MANY_TURNS, "rollout": MANY_TURNS}
-"""About half of what the scripts do by default, which is not the whole way to the best reward, but far above chance."""
-
-
-@pytest.mark.parametrize("script", LEARNING)
-def test_it_learns_from_chance_to_more_than_half_of_the_best_reward(script: str, tmp_path: Path) -> None:
-    outcome = run_script(f"trl/{script}.py", tmp_path, "--seed", "0", *LEARNING[script])
+@pytest.mark.parametrize("script", ["single_turn", "environment", "rollout"])
+def test_it_learns_from_chance_to_nine_tenths_of_the_best_reward(script: str, tmp_path: Path) -> None:
+    outcome = run_script(f"trl/{script}.py", tmp_path, "--seed", "0")
 
     assert outcome.before <= 0.25
-    assert outcome.after >= 0.6
+    assert outcome.after >= 0.9
     assert outcome.curve.startswith(b"\x89PNG")
 
 
