@@ -11,6 +11,7 @@ from types import TracebackType
 from typing import NoReturn
 
 import httpx
+from multidict import CIMultiDict
 
 from ors_gym._version import __version__
 from ors_gym.client._cleanup import LastResort
@@ -110,7 +111,7 @@ class AsyncORSClient:
             max_response_bytes=max_response_bytes,
             hooks=checked_hooks(event_hooks),
         )
-        self._base_url = str(servers.all[0].base_url)
+        self._base_url = servers.all[0].base_url
         self._max_sessions = max_sessions
         self._core = Core(
             http=http,
@@ -187,8 +188,10 @@ class AsyncORSClient:
         return self._core.stats()
 
 
-def _prepare_headers(api_key: str | None, headers: Mapping[str, str] | None, credentials: tuple[str, str] | None) -> httpx.Headers:
-    prepared = httpx.Headers(
+def _prepare_headers(
+    api_key: str | None, headers: Mapping[str, str] | None, credentials: tuple[str, str] | None
+) -> CIMultiDict[str]:
+    prepared = CIMultiDict(
         {
             "Accept": "application/json, text/event-stream",
             "Accept-Encoding": "identity",
@@ -200,16 +203,18 @@ def _prepare_headers(api_key: str | None, headers: Mapping[str, str] | None, cre
     if credentials is not None:
         request = next(httpx.BasicAuth(*credentials).auth_flow(httpx.Request("GET", "http://host")))
         prepared["Authorization"] = request.headers["Authorization"]
-    prepared.update(headers)
-    for name, value in prepared.raw:
-        if not name or any(byte < 32 or byte == 127 for byte in name + value):
+    prepared.update(httpx.Headers(headers).multi_items())
+    for name, value in prepared.items():
+        if not name or any(ord(character) < 32 or ord(character) == 127 for character in name + value):
             raise ValueError(f"the header {name!r} has a control character, or no name")
     return prepared
 
 
-def _keys_of(headers: httpx.Headers, credentials: tuple[str, str] | None, proxy: str | httpx.URL | httpx.Proxy | None) -> list[str]:
+def _keys_of(
+    headers: CIMultiDict[str], credentials: tuple[str, str] | None, proxy: str | httpx.URL | httpx.Proxy | None
+) -> list[str]:
     """Everything in a client's configuration that must not be printed."""
-    keys = [value for name, value in headers.multi_items() if _SENSITIVE_HEADER.search(name)]
+    keys = [value for name, value in headers.items() if _SENSITIVE_HEADER.search(name)]
     keys += [value.partition(" ")[2] for value in keys]
     if credentials is not None:
         keys.append(credentials[1])

@@ -9,11 +9,13 @@ from concurrent.futures import CancelledError
 from dataclasses import asdict
 
 import httpx
+from multidict import CIMultiDict
 
 from ors_gym.client._cleanup import Cleanup, Cleanups, LastResort
 from ors_gym.client._config import Retry, Timeout
 from ors_gym.client._http import Http
 from ors_gym.client._keepalive import Alive, Keepalive
+from ors_gym.client._limits import Attempts
 from ors_gym.client._live import Live
 from ors_gym.client._messages import Answer, Broken, Call, Cookies
 from ors_gym.client._servers import Server, Servers
@@ -48,7 +50,7 @@ class Core:
         *,
         http: Http,
         servers: Servers,
-        headers: httpx.Headers,
+        headers: CIMultiDict[str],
         redactor: Redactor,
         keepalive: float | None,
         max_sessions: int | None,
@@ -57,7 +59,6 @@ class Core:
         self.http = http
         self.servers = servers
         self.headers = headers
-        self.json_headers = httpx.Headers([*headers.raw, (b"Content-Type", b"application/json")])
         self.redactor = redactor
         self.keepalive = Keepalive(keepalive, self._keep)
         self.cleanups = Cleanups()
@@ -102,12 +103,11 @@ class Core:
     async def ask(self, method: str, path: str, content: bytes = b"") -> Answer:
         """An idempotent request of no session, to whichever server is least busy, by the policy of `Retry`."""
         self.enter(f"{method} /{path}")
-        headers = self.json_headers if content else self.headers
+        call = Call(method, self.pick_server(), path, self.headers, self.http.timeout, self.redactor, content)
+        return await self.http.request(call, elsewhere=self._elsewhere)
 
-        def make() -> Call:
-            return Call(method, self.pick_server(), path, headers, self.http.timeout, self.redactor, content)
-
-        return await self.http.request(make)
+    def _elsewhere(self, call: Call) -> None:
+        call.server = self.pick_server()
 
     def pick_server(self) -> Server:
         """The server for the next request or session; servers that are down are asked, meanwhile, whether they are back."""
@@ -144,11 +144,11 @@ class Core:
         if self._slots is not None:
             self._slots.release()
 
-    def adopt(self, sid: str, server: Server, env_name: str, timeout: Timeout, redactor: Redactor, cookies: Cookies) -> Live:
+    def adopt(self, sid: str, server: Server, env_name: str, timeout: Timeout, redactor: Redactor, cookies: Cookies | None) -> Live:
         """From here on the session is kept alive, and deleted however this ends."""
-        headers, json_headers = self.headers.copy(), self.json_headers.copy()
-        headers["X-Session-ID"] = json_headers["X-Session-ID"] = sid
-        live = Live(sid, server, env_name, headers, json_headers, timeout, redactor, cookies)
+        headers = self.headers.copy()
+        headers["X-Session-ID"] = sid
+        live = Live(sid, server, env_name, headers, timeout, redactor, cookies)
         self.sessions.add(live)
         self.keepalive.add(live)
         server.sessions += 1
@@ -178,7 +178,7 @@ class Core:
             live.creation.get_loop().call_later(_CREATE_GRACE, live.creation.give_up)
             await live.creation.ended()
         try:
-            answer = await self.http.request(lambda: live.call("POST", "delete"))
+            answer = await self.http.request(live.call("POST", "delete"))
         except ORSError as error:
             self._not_deleted(live, str(error))
         except asyncio.CancelledError:
@@ -198,16 +198,16 @@ class Core:
         assert isinstance(session, Live)
         for last in (False, True):
             try:
-                if (await self.ping(session, retry=Retry(attempts=1))).status in (200, 404, 410):
+                if (await self.ping(session, Attempts(Retry(attempts=1), None))).status in (200, 404, 410):
                     return
             except ORSError as error:
                 logger.info("keepalive: %s", error)
             if not last:
                 await asyncio.sleep(_PING_AGAIN)
 
-    async def ping(self, live: Live, *, retry: Retry | None = None) -> Answer:
+    async def ping(self, live: Live, attempts: Attempts | None = None) -> Answer:
         """Asks the server whether it has the session; 404 and 410 mean that it is gone, and are noted on it."""
-        answer = await self.http.request(lambda: live.call("POST", "ping"), retry=retry)
+        answer = await self.http.request(live.call("POST", "ping"), attempts=attempts)
         if answer.status in (404, 410):
             live.gone = live.gone or f"a ping was answered with HTTP {answer.status}: {answer.words()}"
         return answer
@@ -294,9 +294,9 @@ class Core:
 
 
 def _plain_deletion(live: Live) -> httpx.Request:
-    request = httpx.Request("POST", live.server.url("delete"), headers=live.headers)
-    live.cookies.add_to(request)
-    return request
+    call = live.call("POST", "delete")
+    url = live.server.url(call.path)
+    return httpx.Request(call.method, url, headers=list(call.headers_for(url).items()))
 
 
 _cores: "weakref.WeakSet[Core]" = weakref.WeakSet()

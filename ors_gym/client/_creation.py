@@ -55,35 +55,40 @@ class Creation:
         core, body = self.core, self._body()
         attempts = Attempts(core.http.retry, self.timeout.setup)
         while True:
-            with core.pick_server().expecting_session() as server:
-                cookies = Cookies()
-                call = self._call("POST", server, "create_session", cookies)
-                answer = await core.http.attempt(call, attempts, patient=True)
-                if answer is None:
-                    continue
+            call = self._call("POST", core.pick_server(), "create_session")
+            call.server.sessions += 1  # it counts before it has an id, so that others are placed elsewhere
+            try:
+                answer = await core.http.request(call, attempts=attempts, patient=True, elsewhere=self._elsewhere)
                 if answer.status != 200:
                     raise answer.error()
                 sid = session_id_in(answer)
                 if not is_session_id(sid):
                     raise answer.broken_standard("the session id is not 1 to 512 visible ASCII characters")
-                form = await self._secrets_form(server)
+                form = await self._secrets_form(call.server)
                 core.enter(f"a session of {self.env_name!r}")  # it may have been closed meanwhile
-                live = core.adopt(sid, server, self.env_name, self.timeout, self.redactor, cookies)
+                live = core.adopt(sid, call.server, self.env_name, self.timeout, self.redactor, call.cookies)
+            finally:
+                call.server.sessions -= 1
             refusal = await self._post(live, body, form)
             if refusal is None:
                 return live
             await attempts.pause(refusal.error, retry_after=refusal.retry_after, asked_to_wait=refusal.asked_to_wait)
             core.http.counters.retries += 1
 
-    def _call(self, method: str, server: Server, endpoint: str, cookies: Cookies | None = None) -> Call:
-        return Call(method, server, endpoint, self.core.headers, self.timeout, self.redactor, cookies=cookies)
+    def _call(self, method: str, server: Server, endpoint: str) -> Call:
+        return Call(method, server, endpoint, self.core.headers, self.timeout, self.redactor, cookies=Cookies())
+
+    def _elsewhere(self, call: Call) -> None:
+        call.server.sessions -= 1
+        call.server, call.cookies = self.core.pick_server(), Cookies()
+        call.server.sessions += 1
 
     async def _secrets_form(self, server: Server) -> SecretsForm:
         """How the server takes secrets, so that none is sent in a form that it only logs: `openreward` servers have a /version."""
         if not self.secrets:
             return "body"
         if server.secrets_form is None:
-            answer = await self.core.http.request(lambda: self._call("GET", server, "version"))
+            answer = await self.core.http.request(self._call("GET", server, "version"))
             version = answer.parsed() if answer.status == 200 else None
             server.secrets_form = "header" if isinstance(version, dict) and "build_sha" in version else "body"
         return server.secrets_form
@@ -97,7 +102,7 @@ class Creation:
         Raises:
             ORSError: There is no use in another try.
         """
-        core, headers = self.core, live.json_headers
+        core, headers = self.core, live.headers
         if self.secrets and form == "header":
             headers = headers.copy()
             headers["X-Secrets"] = secrets_header(self.secrets)

@@ -6,15 +6,15 @@ duties is here: redirects on the same origin, cookies, authentication, limits.
 
 import time
 from collections.abc import Callable, Mapping
-from typing import Any
 
 import httpx
+from multidict import CIMultiDict
 
 from ors_gym.client._config import Retry, Timeout
 from ors_gym.client._limits import Attempts, Limit, retry_after
 from ors_gym.client._messages import TRANSPORT_ERRORS, Answer, Broken, Call, Reply
 from ors_gym.client._stats import Counters, Event, EventHook, RequestTrace, fire
-from ors_gym.client._transport import Transport, classify, drain
+from ors_gym.client._transport import Body, Received, Transport, WasRead, classify, drain
 from ors_gym.errors import ProtocolError, SessionClosed
 
 _MAX_REDIRECTS = 5
@@ -73,8 +73,18 @@ class Http:
         if self.closed:
             raise SessionClosed(f"{call.describe()}: the client is closed")
         started_at = self._begun(call)
+        url = call.server.url(call.path)
+        send = self._transport.transfer if self._auth is None else self._authenticated
         try:
-            response = await self._follow(call, silence)
+            for _ in range(_MAX_REDIRECTS):
+                received = await send(call, call.method, url, call.headers_for(url), call.content, silence)
+                if call.cookies is not None:
+                    call.cookies.take_from(received.headers, url)
+                if not 300 <= received.status < 400 or "Location" not in received.headers:
+                    return Reply(call, received, self, started_at)
+                await drain(received)
+                url = _redirected(call, url, received)
+            raise ProtocolError(f"{call.describe()}: redirected more than {_MAX_REDIRECTS} times", session_id=call.session_id)
         except TRANSPORT_ERRORS as failure:
             broken = self.classify(call, failure)
             self.ended(call, started_at, error=str(broken))
@@ -82,7 +92,6 @@ class Http:
         except BaseException as failure:
             self.ended(call, started_at, error=str(failure) or type(failure).__name__)
             raise
-        return Reply(call, response.status_code, response.headers, response.stream, self, started_at)
 
     async def exchange(self, call: Call, *, limit: str = "request") -> Answer:
         """Sends a request once and reads its answer.
@@ -112,13 +121,23 @@ class Http:
 
     # ── as many as are needed ──
 
-    async def request(self, make: Callable[[], Call], *, limit: str = "request", retry: Retry | None = None) -> Answer:
+    async def request(
+        self,
+        call: Call,
+        *,
+        limit: str = "request",
+        attempts: Attempts | None = None,
+        patient: bool = False,
+        elsewhere: Callable[[Call], None] | None = None,
+    ) -> Answer:
         """Sends an idempotent request until it is answered, by the policy of `Retry`.
 
         Args:
-            make: Builds the request, each time anew: another attempt may go to another server.
+            call: The request.
             limit: The name of the limit that each attempt is under.
-            retry: The policy, if not the client's.
+            attempts: Where it is on its way through a `Retry`, if not at the beginning of the client's.
+            patient: A 429 is waited out like a session that is starting.
+            elsewhere: Sends the request to another server, if that is better now; called before each further attempt.
 
         Returns:
             The answer, of any status that is not retried.
@@ -126,99 +145,56 @@ class Http:
         Raises:
             ORSError: What is left after the last attempt.
         """
-        call = make()
-        attempts = Attempts(retry or self.retry, call.timeout.setup)
-        while (answer := await self.attempt(call, attempts, limit=limit)) is None:
-            call = make()
-        return answer
+        attempts = attempts or Attempts(self.retry, call.timeout.setup)
+        while True:
+            try:
+                answer = await self.exchange(call, limit=limit)
+            except Broken as broken:
+                if not broken.sent:
+                    call.server.went_down()
+                if not broken.retryable:
+                    raise broken.error from broken.__cause__
+                await attempts.pause(broken.error)
+            else:
+                if answer.status not in _RETRIED:
+                    call.server.is_back()
+                    return answer
+                refused_for_now = answer.starting or answer.status == 429
+                if not refused_for_now:
+                    call.server.went_down()
+                asked_to_wait = answer.starting or (patient and refused_for_now)
+                await attempts.pause(answer.error(), retry_after=retry_after(answer.headers), asked_to_wait=asked_to_wait)
+            self.counters.retries += 1
+            if elsewhere is not None:
+                elsewhere(call)
 
-    async def attempt(self, call: Call, attempts: Attempts, *, limit: str = "request", patient: bool = False) -> Answer | None:
-        """One attempt of an idempotent request, and the pause after it if there is to be another.
+    # ── authentication ──
 
-        Args:
-            call: The request.
-            attempts: Where it is on its way through a `Retry`.
-            limit: The name of the limit that it is under.
-            patient: A 429 is waited out like a session that is starting.
-
-        Returns:
-            The answer, or None if another attempt is due now.
-
-        Raises:
-            ORSError: There is to be no further attempt.
-        """
-        try:
-            answer = await self.exchange(call, limit=limit)
-        except Broken as broken:
-            if not broken.sent:
-                call.server.went_down()
-            if not broken.retryable:
-                raise broken.error from broken.__cause__
-            await attempts.pause(broken.error)
-        else:
-            if answer.status not in _RETRIED:
-                call.server.is_back()
-                return answer
-            refused_for_now = answer.starting or answer.status == 429
-            if not refused_for_now:
-                call.server.went_down()
-            asked_to_wait = answer.starting or (patient and refused_for_now)
-            await attempts.pause(answer.error(), retry_after=retry_after(answer.headers), asked_to_wait=asked_to_wait)
-        self.counters.retries += 1
-        return None
-
-    # ── redirects, cookies, authentication ──
-
-    async def _follow(self, call: Call, silence: float | None) -> httpx.Response:
-        url, cookies = call.server.url(call.path), call.cookies
-        timeouts = {"connect": call.timeout.connect, "read": silence, "pool": None}
-        for _ in range(_MAX_REDIRECTS):
-            body = httpx.ByteStream(call.content)
-            request = httpx.Request(call.method, url, headers=call.headers, stream=body, extensions={"timeout": timeouts})
-            request.headers.encoding = "ascii"  # or httpx finds it out, at a cost, for each request
-            request.read()
-            if cookies is not None:
-                cookies.add_to(request)
-            send = self._transport.transfer if self._auth is None else self._authenticated
-            response = await send(request)
-            if cookies is not None:
-                cookies.take_from(response)
-            if not 300 <= response.status_code < 400 or "location" not in response.headers:
-                return response
-            await drain(response)
-            url = _redirected(call, url, response)
-        raise ProtocolError(f"{call.describe()}: redirected more than {_MAX_REDIRECTS} times", session_id=call.session_id)
-
-    async def _authenticated(self, request: httpx.Request) -> httpx.Response:
+    async def _authenticated(
+        self, call: Call, method: str, url: str, headers: CIMultiDict[str], content: bytes, silence: float | None
+    ) -> Received:
         """Drives the flow of an `httpx.Auth`: it may look at an answer and ask for another request."""
         assert self._auth is not None
-        flow = self._auth.async_auth_flow(request)
+        flow = self._auth.async_auth_flow(httpx.Request(method, url, headers=list(headers.items()), content=content))
         try:
             request = await anext(flow)
             while True:
-                response = await self._transport.transfer(request)
+                sent = CIMultiDict(request.headers.multi_items())
+                received = await self._transport.transfer(
+                    call, request.method, str(request.url), sent, await request.aread(), silence
+                )
+                body = Body(received, self.max_response_bytes)
+                answer = httpx.Response(received.status, headers=list(received.headers.items()), stream=body, request=request)
                 try:
-                    if self._auth.requires_response_body:
-                        response = await self._with_body(response)
-                    request = await flow.asend(response)
+                    request = await flow.asend(answer)
                 except StopAsyncIteration:
-                    return response
+                    return WasRead(received, answer.content) if answer.is_stream_consumed else received
                 except BaseException:
-                    await drain(response)
+                    await drain(received)
                     raise
-                await drain(response)
+                await drain(received)
         finally:
             await flow.aclose()
-
-    async def _with_body(self, response: httpx.Response) -> httpx.Response:
-        stream: Any = response.stream
-        body = bytearray()
-        async for chunk in stream:
-            body += chunk
-            if len(body) > self.max_response_bytes:
-                raise ProtocolError(f"an answer to be authenticated is longer than max_response_bytes={self.max_response_bytes}")
-        await stream.aclose()
-        return httpx.Response(response.status_code, headers=response.headers, content=bytes(body), request=response.request)
 
     # ── counters and hooks ──
 
@@ -232,39 +208,40 @@ class Http:
             fire(hooks, _trace(call, started_at))
         return started_at
 
-    def ended(self, call: Call, started_at: float, *, status: int | None = None, received: int = 0, error: str = "") -> None:
+    def ended(self, call: Call, started_at: float, *, status: int | None = None, length: int = 0, error: str = "") -> None:
         """A request has ended, with an answer or without."""
         self.counters.in_flight -= 1
         if hooks := self._hooks.get("response"):
-            fire(hooks, _trace(call, started_at, status, received, error))
+            fire(hooks, _trace(call, started_at, status, length, error))
 
 
-def _trace(call: Call, started_at: float, status: int | None = None, received: int = 0, error: str = "") -> RequestTrace:
-    url = call.redactor.redact(str(call.server.url(call.path)))
+def _trace(call: Call, started_at: float, status: int | None = None, length: int = 0, error: str = "") -> RequestTrace:
+    url = call.redactor.redact(call.server.url(call.path))
     elapsed = time.monotonic() - started_at
-    return RequestTrace(call.method, url, call.session_id, len(call.content), status, received, elapsed, error)
+    return RequestTrace(call.method, url, call.session_id, len(call.content), status, length, elapsed, error)
 
 
-def _redirected(call: Call, url: httpx.URL, response: httpx.Response) -> httpx.URL:
+def _redirected(call: Call, url: str, received: Received) -> str:
     """Where a redirect leads.
 
     Raises:
         ProtocolError: To another origin, to no URL, or to a GET of what was a POST.
     """
-    if response.status_code not in (307, 308) and call.method != "GET":
-        problem = f"a {response.status_code} redirect, which would turn a POST into a GET"
+    if received.status not in (307, 308) and call.method != "GET":
+        problem = f"a {received.status} redirect, which would turn a POST into a GET"
     else:
         try:
-            target = url.join(response.headers["location"]).copy_with(username=None, password=None, fragment=None)
-            if _origin(target) == _origin(url):
-                return target
+            origin = httpx.URL(url)
+            target = origin.join(received.headers["Location"]).copy_with(username=None, password=None, fragment=None)
+            if _origin(target) == _origin(origin):
+                return str(target)
             problem = f"a redirect to another origin ({target.scheme}://{target.netloc.decode('ascii')}) is refused"
         except (httpx.InvalidURL, ValueError, TypeError):
             problem = "a redirect to something that is no URL"
     raise ProtocolError(
         f"{call.describe()}: {call.redactor.redact(problem)}; use the URL that the server itself wants as base_url",
         session_id=call.session_id,
-        status=response.status_code,
+        status=received.status,
     )
 
 

@@ -6,10 +6,9 @@ import logging
 import math
 import random
 import time
+from collections.abc import Mapping
 from types import TracebackType
 from typing import Any, Protocol
-
-import httpx
 
 from ors_gym.client._cleanup import Cleanup
 from ors_gym.client._config import Retry
@@ -122,10 +121,10 @@ class Attempts:
         await asyncio.sleep(seconds)
 
 
-def retry_after(headers: httpx.Headers) -> float | None:
+def retry_after(headers: Mapping[str, str]) -> float | None:
     """The seconds of a `Retry-After` header, which has seconds or a date; None if there is none that can be read.
 
-    >>> retry_after(httpx.Headers({"Retry-After": "2"}))
+    >>> retry_after({"retry-after": "2"})
     2.0
     """
     value = headers.get("retry-after", "").strip()

@@ -3,7 +3,7 @@
 import time
 from dataclasses import dataclass, field
 
-import httpx
+from multidict import CIMultiDict
 
 from ors_gym.client._cleanup import Cleanup
 from ors_gym.client._config import Timeout
@@ -21,7 +21,7 @@ class Live:
         sid: The server's id.
         server: The server that has it.
         env_name: The environment's name.
-        headers: Of its requests without a body; `json_headers`, of those with one.
+        headers: Of its requests.
         timeout: The limits of its requests.
         redactor: Knows its secrets.
         cookies: Those that its answers set.
@@ -35,11 +35,10 @@ class Live:
     sid: str
     server: Server
     env_name: str
-    headers: httpx.Headers
-    json_headers: httpx.Headers
+    headers: CIMultiDict[str]
     timeout: Timeout
     redactor: Redactor
-    cookies: Cookies
+    cookies: Cookies | None
     last_request: float = field(default_factory=time.monotonic)
     idle: float = 0.0
     open: bool = True
@@ -51,7 +50,7 @@ class Live:
         """Whether it is to be kept alive."""
         return self.open and not self.gone
 
-    def call(self, method: str, endpoint: str, content: bytes = b"", headers: httpx.Headers | None = None) -> Call:
+    def call(self, method: str, endpoint: str, content: bytes = b"", headers: CIMultiDict[str] | None = None) -> Call:
         """A request of this session, which counts as traffic from now.
 
         Args:
@@ -62,8 +61,9 @@ class Live:
         """
         now = time.monotonic()
         self.idle, self.last_request = now - self.last_request, now
-        chosen = headers or (self.json_headers if content else self.headers)
-        return Call(method, self.server, endpoint, chosen, self.timeout, self.redactor, content, self.sid, self.cookies)
+        return Call(
+            method, self.server, endpoint, headers or self.headers, self.timeout, self.redactor, content, self.sid, self.cookies
+        )
 
     def env_call(self, method: str, endpoint: str, content: bytes = b"") -> Call:
         """A request of this session to one of its environment's endpoints: "prompt", "call"."""

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import aiohttp
 import httpx
+from multidict import CIMultiDict, MultiMapping
 from pydantic import TypeAdapter
 
 from ors_gym.client._config import Timeout
@@ -15,6 +16,7 @@ from ors_gym.secrets import Redactor
 
 if TYPE_CHECKING:
     from ors_gym.client._http import Http
+    from ors_gym.client._transport import Received
 
 T = TypeVar("T")
 _MAX_WORDS = 2000
@@ -30,17 +32,22 @@ class Cookies:
     def __init__(self) -> None:
         self._jar: httpx.Cookies | None = None
 
-    def add_to(self, request: httpx.Request) -> None:
-        """Sends the cookies that the request's URL may have."""
-        if self._jar is not None:
-            self._jar.set_cookie_header(request)
+    def header(self, url: str) -> str | None:
+        """The `Cookie` header of a request to `url`; None if it has none."""
+        if self._jar is None:
+            return None
+        request = httpx.Request("GET", url)
+        self._jar.set_cookie_header(request)
+        cookie: str | None = request.headers.get("Cookie")
+        return cookie
 
-    def take_from(self, response: httpx.Response) -> None:
-        """Keeps the cookies that an answer sets, as long as they are not too many."""
-        if "set-cookie" in response.headers:
+    def take_from(self, headers: MultiMapping[str], url: str) -> None:
+        """Keeps the cookies that an answer from `url` sets, as long as they are not too many."""
+        if "Set-Cookie" in headers:
             self._jar = self._jar or httpx.Cookies()
             if len(self._jar.jar) < self._most:
-                self._jar.extract_cookies(response)
+                setting = [("Set-Cookie", value) for value in headers.getall("Set-Cookie")]
+                self._jar.extract_cookies(httpx.Response(200, headers=setting, request=httpx.Request("GET", url)))
 
 
 @dataclass(slots=True)
@@ -54,7 +61,7 @@ class Call:
         headers: Prepared headers, shared and never changed.
         timeout: The limits that it is under.
         redactor: Knows what must not appear in a message.
-        content: The body.
+        content: The body, JSON.
         session_id: The session that it is about, if any.
         cookies: The cookies of its session, if any: sent, and set by the answer.
     """
@@ -62,12 +69,24 @@ class Call:
     method: str
     server: Server
     path: str
-    headers: httpx.Headers
+    headers: CIMultiDict[str]
     timeout: Timeout
     redactor: Redactor
     content: bytes = b""
     session_id: str | None = None
     cookies: Cookies | None = None
+
+    def headers_for(self, url: str) -> CIMultiDict[str]:
+        """The headers with what the body and the URL, which may be one that it was redirected to, add to them."""
+        cookie = self.cookies and self.cookies.header(url)
+        if not self.content and not cookie:
+            return self.headers
+        headers = self.headers.copy()
+        if self.content:
+            headers["Content-Type"] = "application/json"
+        if cookie:
+            headers["Cookie"] = cookie
+        return headers
 
     def describe(self) -> str:
         """The request in words, for a message."""
@@ -91,16 +110,33 @@ class Broken(Exception):
 
 @dataclass(slots=True)
 class Reply:
-    """An answer whose body is still to be read. `aclose` it."""
+    """An answer whose body is still to be read. `aclose` it.
+
+    Attributes:
+        call: The request.
+        received: The answer.
+        http: The connections that it came over.
+        started_at: When the request was sent, by `time.monotonic`.
+        length: The bytes of the body so far.
+        error: What went wrong with it, or "".
+    """
 
     call: Call
-    status: int
-    headers: httpx.Headers
-    stream: Any
+    received: "Received"
     http: "Http"
     started_at: float
-    received: int = 0
+    length: int = 0
     error: str = ""
+
+    @property
+    def status(self) -> int:
+        """The HTTP status."""
+        return self.received.status
+
+    @property
+    def headers(self) -> MultiMapping[str]:
+        """The answer's headers."""
+        return self.received.headers
 
     async def read(self) -> "Answer":
         """The answer with its whole body.
@@ -111,7 +147,7 @@ class Reply:
         """
         chunks: list[bytes] = []
         try:
-            async for chunk in self.stream:
+            async for chunk in self.received.chunks():
                 self.count(chunk)
                 chunks.append(chunk)
         except TRANSPORT_ERRORS as failure:
@@ -124,9 +160,9 @@ class Reply:
         Raises:
             ProtocolError: The body is longer than `max_response_bytes`.
         """
-        self.received += len(chunk)
+        self.length += len(chunk)
         self.http.counters.bytes_received += len(chunk)
-        if self.received > self.http.max_response_bytes:
+        if self.length > self.http.max_response_bytes:
             raise self.broken_standard(f"the response is longer than max_response_bytes={self.http.max_response_bytes}")
 
     def broken(self, failure: Exception) -> Broken:
@@ -143,8 +179,8 @@ class Reply:
 
     async def aclose(self) -> None:
         """Gives the connection back, or closes it if the body was not read to its end."""
-        self.http.ended(self.call, self.started_at, status=self.status, received=self.received, error=self.error)
-        await self.stream.aclose()
+        self.http.ended(self.call, self.started_at, status=self.status, length=self.length, error=self.error)
+        await self.received.aclose()
 
 
 @dataclass(slots=True)
@@ -153,7 +189,7 @@ class Answer:
 
     call: Call
     status: int
-    headers: httpx.Headers
+    headers: MultiMapping[str]
     body: bytes
 
     @property
@@ -217,7 +253,7 @@ class Answer:
             kind = ServerError
         elif self.status >= 400:
             kind = RequestRejected
-        return kind(message, session_id=self.call.session_id, status=self.status, detail=words, url=str(self.call.server.base_url))
+        return kind(message, session_id=self.call.session_id, status=self.status, detail=words, url=self.call.server.base_url)
 
 
 def shorten(text: str, length: int = _MAX_WORDS) -> str:

@@ -1,12 +1,9 @@
 """One ORS server or several equal ones: where a session is placed, and which servers are down."""
 
 import time
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Literal
-
-import httpx
 
 from ors_gym.client._urls import parse_base_url
 
@@ -24,31 +21,15 @@ class Server:
         secrets_form: How it takes secrets: in the body of `/create`, or in an `X-Secrets` header; None until asked.
     """
 
-    base_url: httpx.URL
+    base_url: str
     sessions: int = 0
     secrets_form: Literal["body", "header"] | None = None
-    _urls: dict[str, httpx.URL] = field(default_factory=dict, repr=False)
     _pause: float = field(default=0.0, repr=False)
     _probe_at: float = field(default=0.0, repr=False)
 
-    def url(self, path: str) -> httpx.URL:
+    def url(self, path: str) -> str:
         """`path`, without a leading slash and quoted already, below the base URL."""
-        url = self._urls.get(path)
-        if url is None:
-            if len(self._urls) > 1024:
-                self._urls.clear()
-            raw_path = self.base_url.raw_path + path.encode("ascii")
-            url = self._urls[path] = self.base_url.copy_with(raw_path=raw_path)
-        return url
-
-    @contextmanager
-    def expecting_session(self) -> "Iterator[Server]":
-        """Counts a session that has no id yet, so that others are placed elsewhere."""
-        self.sessions += 1
-        try:
-            yield self
-        finally:
-            self.sessions -= 1
+        return self.base_url + path
 
     @property
     def down(self) -> bool:
@@ -80,7 +61,7 @@ class Servers:
         urls = [parse_base_url(base_url) for base_url in base_urls]
         if not urls:
             raise ValueError("base_url must be a URL, or a list of at least one")
-        self.all = [Server(url.copy_with(username=None, password=None)) for url in urls]
+        self.all = [Server(str(url.copy_with(username=None, password=None))) for url in urls]
         credentials = {(url.username, url.password) for url in urls if url.userinfo}
         if len(credentials) > 1:
             raise ValueError("equal servers have the same credentials: pass them as auth=(user, password), not in the URLs")

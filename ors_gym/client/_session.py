@@ -179,9 +179,9 @@ class AsyncSession:
         live = self._use("list_tools")
         if self._tools is None:
             with self._within_episode(), Limit("setup", self._timeout.setup, self):
-                answer = await self._core.http.request(lambda: live.env_call("GET", "task_tools"), limit="")
+                answer = await self._core.http.request(live.env_call("GET", "task_tools"), limit="")
                 if answer.status == 404 and await self._core.is_alive(live):
-                    answer = await self._core.http.request(lambda: live.env_call("GET", "tools"))
+                    answer = await self._core.http.request(live.env_call("GET", "tools"))
             if answer.status != 200:
                 raise self._failure(live, answer)
             self._tools = Tools(answer.decode(list_tools_adapter).tools)
@@ -256,7 +256,7 @@ class AsyncSession:
             with Limit("setup", self._timeout.setup, self):
                 async with self._preparing:
                     if self._readiness is None:
-                        answer = await self._core.http.request(lambda: live.env_call("GET", "prompt"), limit="")
+                        answer = await self._core.http.request(live.env_call("GET", "prompt"), limit="")
                         if answer.status != 200:
                             raise self._failure(live, answer)
                         self._readiness = answer

@@ -3,11 +3,10 @@
 import asyncio
 import codecs
 import logging
-from collections.abc import AsyncGenerator, Callable, Iterator
+from collections.abc import AsyncGenerator, Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
-import httpx
 from httpx_sse import EventSource
 
 from ors_gym.client._messages import TRANSPORT_ERRORS, Answer, Broken, Reply
@@ -76,7 +75,7 @@ class _Text:
         decoder = _Decoder()
         reply = self.reply
         try:
-            async for chunk in reply.stream:
+            async for chunk in reply.received.chunks():
                 reply.count(chunk)
                 if text := decoder.decode(chunk):
                     yield text
@@ -86,9 +85,9 @@ class _Text:
             raise reply.broken(failure) from failure
 
 
-def is_event_stream(headers: httpx.Headers) -> bool:
+def is_event_stream(headers: Mapping[str, str]) -> bool:
     """Whether an answer says that it is an event stream."""
-    content_type: str = headers.get("content-type", "")
+    content_type = headers.get("content-type", "")
     return content_type.partition(";")[0].strip().lower() == "text/event-stream"
 
 
@@ -131,11 +130,11 @@ async def read_events(reply: Reply, on_task_id: Callable[[str], None]) -> Outcom
 
 async def _read_rest(reply: Reply, events: AsyncGenerator[object, None]) -> None:
     """The result is there; what may follow must neither cost it nor make it wait."""
-    limit = reply.received + _REST
+    limit = reply.length + _REST
     try:
         async with asyncio.timeout(_REST_SECONDS):
             async for _ in events:
-                if reply.received > limit:
+                if reply.length > limit:
                     return
     except (TimeoutError, Broken, ProtocolError) as error:
         logger.debug("%s: the stream's rest did not come: %r", reply.call.describe(), error)

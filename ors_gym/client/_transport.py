@@ -5,13 +5,15 @@ import errno
 import logging
 import os
 import ssl
-from collections.abc import AsyncIterator
-from functools import cache, partial
-from typing import Any
+from collections.abc import AsyncIterator, Awaitable
+from dataclasses import dataclass
+from functools import cache
+from typing import Any, Protocol, cast
 
 import aiohttp
 import httpx
 import httpx_aiohttp
+from multidict import MultiMapping
 
 from ors_gym.client._limits import time_exceeded
 from ors_gym.client._messages import Broken, Call, shorten
@@ -24,8 +26,81 @@ _IDLE_CONNECTION = 4.0
 _NO_DESCRIPTOR = "no file descriptor is left for another connection; raise the limit (`ulimit -n`) or lower max_sessions"
 
 
+class Received(Protocol):
+    """An answer whose body is still to be read."""
+
+    @property
+    def status(self) -> int:
+        """The HTTP status."""
+
+    @property
+    def headers(self) -> MultiMapping[str]:
+        """Its headers, by names of any case."""
+
+    def chunks(self) -> AsyncIterator[bytes]:
+        """The body, as it comes."""
+
+    async def aclose(self) -> None:
+        """Gives the connection back, or closes it if the body was not read to its end."""
+
+
+class _Received(aiohttp.ClientResponse):
+    """`Received` as aiohttp makes it."""
+
+    def chunks(self) -> AsyncIterator[bytes]:
+        return self.content.iter_any()
+
+    async def aclose(self) -> None:
+        await self.__aexit__(None, None, None)
+
+
+class Body(httpx.AsyncByteStream):
+    """The body of an answer as httpx wants it.
+
+    Args:
+        received: The answer.
+        max_bytes: The longest that is read.
+    """
+
+    def __init__(self, received: Received, max_bytes: int) -> None:
+        self._received, self._max_bytes = received, max_bytes
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        left = self._max_bytes
+        async for chunk in self._received.chunks():
+            left -= len(chunk)
+            if left < 0:
+                raise ProtocolError(f"an answer to be authenticated is longer than max_response_bytes={self._max_bytes}")
+            yield chunk
+
+
+@dataclass
+class WasRead:
+    """`Received` whose body somebody has read already."""
+
+    received: Received
+    body: bytes
+
+    @property
+    def status(self) -> int:
+        return self.received.status
+
+    @property
+    def headers(self) -> MultiMapping[str]:
+        return self.received.headers
+
+    async def chunks(self) -> AsyncIterator[bytes]:
+        yield self.body
+
+    async def aclose(self) -> None:
+        await self.received.aclose()
+
+
 class Transport(httpx_aiohttp.HttpxAiohttpClient):
-    """The configuration, built once. Requests go straight to the transport that it has for their origin.
+    """The configuration, built once. Requests go straight to aiohttp, as the transport for their origin is configured.
+
+    httpx's own requests and answers are left out: a thousand requests in flight are as many objects fewer for each object in
+    between, and Python's garbage collector pays for every one of them.
 
     Args:
         verify, cert, proxy, trust_env: As for `httpx.AsyncClient`.
@@ -35,62 +110,40 @@ class Transport(httpx_aiohttp.HttpxAiohttpClient):
         if verify is True and cert is None:
             verify = _default_tls(*(os.environ.get(name) if trust_env else None for name in ("SSL_CERT_FILE", "SSL_CERT_DIR")))
         super().__init__(verify=verify, cert=cert, proxy=proxy, trust_env=trust_env)
-        self._by_origin: dict[tuple[str, bytes], httpx.AsyncBaseTransport] = {}
-        for transport in (self._transport, *self._mounts.values()):
-            if isinstance(transport, httpx_aiohttp.AiohttpTransport):
-                transport.client = partial(_connections, transport.ssl_context)
+        self._routes: dict[str, tuple[aiohttp.ClientSession, dict[str, Any]]] = {}
 
-    async def transfer(self, request: httpx.Request) -> httpx.Response:
-        """Sends a request; its answer's body is still to be read, and its stream to be closed.
+    def transfer(
+        self, call: Call, method: str, url: str, headers: MultiMapping[str], content: bytes, silence: float | None
+    ) -> Awaitable[Received]:
+        """Sends a request on the origin of `call`. Its errors are aiohttp's own.
 
-        What needs no proxy goes straight to aiohttp: a thousand requests in flight are as many objects fewer for each step in
-        between, and Python's garbage collector pays for every one of them.
+        Args:
+            call: What it is sent for.
+            method, url, headers, content: The request.
+            silence: Seconds without a byte after which the connection counts as broken.
         """
-        transport = self._transport if not self._mounts else self._for_origin(request.url)
-        if isinstance(transport, httpx_aiohttp.AiohttpTransport) and transport.proxy is None:
-            response = await _sent(transport, request)
-        else:
-            response = await transport.handle_async_request(request)
-            response.request = request
-        response.headers.encoding = "latin-1"
-        return response
+        base_url = call.server.base_url
+        route = self._routes.get(base_url)
+        if route is None:
+            route = self._routes[base_url] = self._route(base_url)
+        connections, proxy = route
+        timeouts = _timeouts(call.timeout.connect, silence)
+        answer = connections.request(
+            method, url, headers=headers, data=content or None, allow_redirects=False, timeout=timeouts, **proxy
+        )
+        return cast(Awaitable[_Received], answer)
 
-    def _for_origin(self, url: httpx.URL) -> httpx.AsyncBaseTransport:
-        origin = url.scheme, url.netloc
-        if origin not in self._by_origin:
-            self._by_origin[origin] = self._transport_for_url(url)
-        return self._by_origin[origin]
-
-
-class _Body(httpx.AsyncByteStream):
-    """The body of an answer."""
-
-    def __init__(self, answer: aiohttp.ClientResponse) -> None:
-        self._answer = answer
-
-    def __aiter__(self) -> AsyncIterator[bytes]:
-        return self._answer.content.iter_any()
-
-    async def aclose(self) -> None:
-        await self._answer.__aexit__(None, None, None)
-
-
-async def _sent(transport: httpx_aiohttp.AiohttpTransport, request: httpx.Request) -> httpx.Response:
-    """Sends a request over a transport's connections. Its errors are aiohttp's own."""
-    if not isinstance(transport.client, aiohttp.ClientSession):
-        transport.client = transport.get_client()
-    timeout = request.extensions["timeout"]
-    answer = await transport.client.request(
-        request.method,
-        str(request.url),
-        headers=request.headers,
-        data=request.content or None,
-        allow_redirects=False,
-        auto_decompress=False,
-        compress=False,
-        timeout=_timeouts(timeout["connect"], timeout["read"]),
-    )
-    return httpx.Response(answer.status, headers=answer.raw_headers, stream=_Body(answer), request=request)
+    def _route(self, base_url: str) -> tuple[aiohttp.ClientSession, dict[str, Any]]:
+        """The connections for a server, and the proxy that they go through, as arguments of a request."""
+        transport = self._transport_for_url(httpx.URL(base_url))
+        assert isinstance(transport, httpx_aiohttp.AiohttpTransport)
+        if not isinstance(transport.client, aiohttp.ClientSession):
+            transport.client = _connections(transport.ssl_context)
+        proxy = transport.proxy
+        if proxy is None:
+            return transport.client, {}
+        credentials = aiohttp.BasicAuth(*proxy.auth) if proxy.auth else None
+        return transport.client, {"proxy": str(proxy.url), "proxy_auth": credentials, "proxy_headers": proxy.headers}
 
 
 @cache
@@ -101,7 +154,9 @@ def _timeouts(connect: float | None, silence: float | None) -> aiohttp.ClientTim
 def _connections(tls: ssl.SSLContext) -> aiohttp.ClientSession:
     """aiohttp's connections without a limit, and without its cookies: those belong to a session here."""
     connector = aiohttp.TCPConnector(limit=0, ssl=tls, keepalive_timeout=_IDLE_CONNECTION)
-    return aiohttp.ClientSession(connector=connector, cookie_jar=aiohttp.DummyCookieJar())
+    return aiohttp.ClientSession(
+        connector=connector, cookie_jar=aiohttp.DummyCookieJar(), response_class=_Received, auto_decompress=False
+    )
 
 
 @cache
@@ -110,33 +165,31 @@ def _default_tls(cert_file: str | None, cert_dir: str | None) -> ssl.SSLContext:
     return httpx.create_ssl_context(trust_env=bool(cert_file or cert_dir))
 
 
-async def drain(response: httpx.Response, limit: int = 65536) -> None:
+async def drain(received: Received, limit: int = 65536) -> None:
     """Reads a short rest, so that the connection can be used again, and gives it back or closes it."""
-    stream: Any = response.stream
     try:
         async with asyncio.timeout(1.0):
-            async for chunk in stream:
+            async for chunk in received.chunks():
                 limit -= len(chunk)
                 if limit < 0:
                     break
     except TimeoutError:
         logger.debug("an answer's rest did not come; its connection is closed")
     finally:
-        await stream.aclose()
+        await received.aclose()
 
 
 def classify(call: Call, failure: Exception) -> Broken:
-    """What a failure of the transport means. Its own classes do not tell: a refused connection and one that broke are the same."""
-    cause = failure.__cause__ if isinstance(failure, httpx.HTTPError) and failure.__cause__ else failure
+    """What a failure of the transport means."""
     what = call.describe()
-    reason = shorten(call.redactor.redact(str(cause) or type(cause).__name__), 200)
+    reason = shorten(call.redactor.redact(str(failure) or type(failure).__name__), 200)
 
     def broken(words: str, *, sent: bool, retryable: bool = True, kind: type[ORSError] = ConnectionFailed) -> Broken:
         return Broken(kind(f"{what}: {words}", session_id=call.session_id), sent=sent, retryable=retryable)
 
-    if isinstance(cause, OSError) and _errno(cause) in (errno.EMFILE, errno.ENFILE):
+    if isinstance(failure, OSError) and _errno(failure) in (errno.EMFILE, errno.ENFILE):
         return broken(_NO_DESCRIPTOR, sent=False, retryable=False)
-    match cause:
+    match failure:
         case aiohttp.ConnectionTimeoutError():
             return Broken(time_exceeded("connect", call.timeout.connect, call), sent=False)
         case aiohttp.SocketTimeoutError():
@@ -146,7 +199,7 @@ def classify(call: Call, failure: Exception) -> Broken:
         case aiohttp.ClientConnectorError():
             return broken(f"cannot connect: {reason}", sent=False)
         case aiohttp.ClientHttpProxyError():
-            return broken(f"the proxy answered HTTP {cause.status}", sent=False, retryable=False)
+            return broken(f"the proxy answered HTTP {failure.status}", sent=False, retryable=False)
         case aiohttp.ClientResponseError():
             return broken(f"not an HTTP answer: {reason}", sent=True, retryable=False, kind=ProtocolError)
         case aiohttp.InvalidURL():

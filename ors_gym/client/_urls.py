@@ -53,8 +53,9 @@ def is_session_id(sid: str) -> bool:
     return _SESSION_ID.fullmatch(sid) is not None
 
 
-def is_local_or_secure(url: httpx.URL) -> bool:
+def is_local_or_secure(base_url: str) -> bool:
     """Whether a key from the environment may go there: https, or this machine."""
+    url = httpx.URL(base_url)
     if url.scheme == "https" or url.host == "localhost":
         return True
     try:

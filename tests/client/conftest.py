@@ -2,10 +2,11 @@
 
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import AsyncExitStack
+from dataclasses import dataclass, field
 from typing import Any
 
-import httpx
 import pytest
+from multidict import CIMultiDict
 
 from ors_gym.client import AsyncEnvironment, AsyncORSClient, AsyncSession, Retry
 from ors_gym.client._messages import Call, Reply
@@ -13,6 +14,22 @@ from ors_gym.testing import FaultServer
 
 Connect = Callable[..., AsyncORSClient]
 QUICK = Retry(attempts=4, total=20.0, backoff=0.01, max_backoff=0.05)
+
+
+@dataclass
+class _Stream:
+    """An answer without a connection."""
+
+    pieces: tuple[bytes, ...]
+    status: int = 200
+    headers: CIMultiDict[str] = field(default_factory=lambda: CIMultiDict({"Content-Type": "text/event-stream"}))
+
+    async def chunks(self) -> AsyncIterator[bytes]:
+        for piece in self.pieces:
+            yield piece
+
+    async def aclose(self) -> None:
+        """There is nothing to give back."""
 
 
 class Pieces:
@@ -24,12 +41,7 @@ class Pieces:
         self._call = Call("POST", core.servers.all[0], "fault/call", core.headers, core.http.timeout, core.redactor)
 
     def reply(self, *pieces: bytes) -> Reply:
-        async def stream() -> AsyncIterator[bytes]:
-            for piece in pieces:
-                yield piece
-
-        headers = httpx.Headers({"Content-Type": "text/event-stream"})
-        return Reply(self._call, 200, headers, stream(), self._http, 0.0)
+        return Reply(self._call, _Stream(pieces), self._http, 0.0)
 
 
 @pytest.fixture
