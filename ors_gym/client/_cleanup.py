@@ -1,6 +1,7 @@
 """Work that must come to its end: the deletion of sessions, on a loop that goes down, and without one."""
 
 import asyncio
+import contextvars
 import logging
 import ssl
 import time
@@ -12,6 +13,8 @@ import httpx
 
 logger = logging.getLogger("ors_gym.client")
 T = TypeVar("T")
+NO_CONTEXT = contextvars.Context()
+"""For callbacks that need none: each would be given a copy of its own."""
 
 _LAST_RESORT_SECONDS = 10.0
 
@@ -22,6 +25,15 @@ class Cleanup(asyncio.Task[T]):
     `Limit` ends it; `asyncio.timeout`, which cancels too, does not.
     """
 
+    __slots__ = ("_others", "_waiting")
+
+    def __init__(self, work: Coroutine[Any, Any, T], others: "set[Cleanup[Any]]") -> None:
+        super().__init__(work, loop=asyncio.get_running_loop())
+        self._others = others
+        self._waiting: tuple[asyncio.Future[None], ...] = ()
+        others.add(self)
+        self.add_done_callback(_has_ended, context=NO_CONTEXT)
+
     def cancel(self, msg: Any | None = None) -> bool:
         return False
 
@@ -29,12 +41,21 @@ class Cleanup(asyncio.Task[T]):
         """Ends it after all."""
         super().cancel()
 
-    async def ended(self) -> None:
-        """Waits for its end, whatever that is. A caller that is cancelled leaves it running. (`asyncio.wait` costs more.)"""
-        if not self.done():
-            end: asyncio.Future[None] = self.get_loop().create_future()
-            self.add_done_callback(lambda _: None if end.done() else end.set_result(None))
-            await end
+    def ended(self) -> "asyncio.Future[None]":
+        """Its end, whatever that is, to be awaited. A caller that is cancelled leaves it running. (`asyncio.wait` costs more.)"""
+        end = self.get_loop().create_future()
+        if self.done():
+            end.set_result(None)
+        else:
+            self._waiting += (end,)
+        return end
+
+
+def _has_ended(cleanup: Cleanup[Any]) -> None:
+    cleanup._others.discard(cleanup)
+    for end in cleanup._waiting:
+        if not end.done():
+            end.set_result(None)
 
 
 class Cleanups:
@@ -43,12 +64,9 @@ class Cleanups:
     def __init__(self) -> None:
         self._tasks: set[Cleanup[Any]] = set()
 
-    def start(self, work: Coroutine[Any, Any, T]) -> "Cleanup[T]":
+    def start(self, work: Coroutine[Any, Any, T]) -> Cleanup[T]:
         """Starts `work`, which goes on whatever happens to the caller."""
-        task = Cleanup(work, loop=asyncio.get_running_loop())
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-        return task
+        return Cleanup(work, self._tasks)
 
     async def finish_others(self, seconds: float) -> None:
         """Waits, within a cleanup task, for all others, and ends those that take longer than `seconds`."""

@@ -116,6 +116,7 @@ class Creation:
             raise
         try:
             answer = posting.result()
+            live.creation = None
         except Broken as broken:
             if broken.sent:
                 return await self._settle(live, broken.error)

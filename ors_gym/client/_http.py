@@ -5,13 +5,13 @@ duties is here: redirects on the same origin, cookies, authentication, limits.
 """
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 
 import httpx
 from multidict import CIMultiDict
 
 from ors_gym.client._config import Retry, Timeout
-from ors_gym.client._limits import Attempts, Limit, retry_after
+from ors_gym.client._limits import Attempts, limited, retry_after
 from ors_gym.client._messages import TRANSPORT_ERRORS, Answer, Broken, Call, Reply
 from ors_gym.client._stats import Counters, Event, EventHook, RequestTrace, fire
 from ors_gym.client._transport import Body, Received, Transport, WasRead, classify, drain
@@ -74,10 +74,9 @@ class Http:
             raise SessionClosed(f"{call.describe()}: the client is closed")
         started_at = self._begun(call)
         url = call.server.url(call.path)
-        send = self._transport.transfer if self._auth is None else self._authenticated
         try:
             for _ in range(_MAX_REDIRECTS):
-                received = await send(call, call.method, url, call.headers_for(url), call.content, silence)
+                received = await self._transfer(call, url, silence)
                 if call.cookies is not None:
                     call.cookies.take_from(received.headers, url)
                 if not 300 <= received.status < 400 or "Location" not in received.headers:
@@ -105,7 +104,7 @@ class Http:
             Broken: The connection failed.
             ProtocolError: The answer breaks the rules of HTTP or the limit on size.
         """
-        with Limit(limit, getattr(call.timeout, limit) if limit else None, call):
+        with limited(limit, getattr(call.timeout, limit) if limit else None, call):
             reply = await self.send(call, silence=None)
             try:
                 return await reply.read()
@@ -168,14 +167,16 @@ class Http:
             if elsewhere is not None:
                 elsewhere(call)
 
-    # ── authentication ──
+    def _transfer(self, call: Call, url: str, silence: float | None) -> Awaitable[Received]:
+        headers = call.headers_for(url)
+        if self._auth is None:
+            return self._transport.transfer(call, call.method, url, headers, call.content, silence)
+        request = httpx.Request(call.method, url, headers=list(headers.items()), content=call.content)
+        return self._authenticated(self._auth, call, request, silence)
 
-    async def _authenticated(
-        self, call: Call, method: str, url: str, headers: CIMultiDict[str], content: bytes, silence: float | None
-    ) -> Received:
+    async def _authenticated(self, auth: httpx.Auth, call: Call, request: httpx.Request, silence: float | None) -> Received:
         """Drives the flow of an `httpx.Auth`: it may look at an answer and ask for another request."""
-        assert self._auth is not None
-        flow = self._auth.async_auth_flow(httpx.Request(method, url, headers=list(headers.items()), content=content))
+        flow = auth.async_auth_flow(request)
         try:
             request = await anext(flow)
             while True:

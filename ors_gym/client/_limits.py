@@ -7,10 +7,11 @@ import math
 import random
 import time
 from collections.abc import Mapping
+from contextlib import AbstractContextManager, nullcontext
 from types import TracebackType
 from typing import Any, Protocol
 
-from ors_gym.client._cleanup import Cleanup
+from ors_gym.client._cleanup import NO_CONTEXT, Cleanup
 from ors_gym.client._config import Retry
 from ors_gym.errors import ORSError, TimeoutExceeded
 
@@ -28,8 +29,8 @@ class Described(Protocol):
         """What it is, for a message."""
 
 
-class Limit:
-    """`with Limit("setup", 600.0, what):` ends what takes longer with a `TimeoutExceeded` that names the limit.
+def limited(name: str, seconds: float | None, what: Described, *, left: float | None = None) -> AbstractContextManager[None]:
+    """`with limited("setup", 600.0, what):` ends what takes longer with a `TimeoutExceeded` that names the limit.
 
     It is `asyncio.timeout` at half its cost, since a session has a dozen of them, and it ends a `Cleanup` too.
 
@@ -39,27 +40,29 @@ class Limit:
         what: What is limited.
         left: The seconds that are left of it, if it began before.
     """
+    return _NO_LIMIT if seconds is None else _Limit(name, seconds, what, seconds if left is None else max(left, 0.0))
 
+
+_NO_LIMIT = nullcontext()
+
+
+class _Limit(AbstractContextManager[None]):
     __slots__ = ("_cancelling", "_expired", "_left", "_name", "_seconds", "_task", "_timer", "_what")
     _task: asyncio.Task[Any]
     _timer: asyncio.TimerHandle
     _cancelling: int
 
-    def __init__(self, name: str, seconds: float | None, what: Described, *, left: float | None = None) -> None:
-        self._name, self._seconds, self._what = name, seconds, what
-        self._left = seconds if left is None else max(left, 0.0)
+    def __init__(self, name: str, seconds: float, what: Described, left: float) -> None:
+        self._name, self._seconds, self._what, self._left = name, seconds, what, left
         self._expired = False
 
     def __enter__(self) -> None:
-        if self._left is not None:
-            task = asyncio.current_task()
-            assert task is not None
-            self._task, self._cancelling = task, task.cancelling()
-            self._timer = task.get_loop().call_later(self._left, self._expire)
+        task = asyncio.current_task()
+        assert task is not None
+        self._task, self._cancelling = task, task.cancelling()
+        self._timer = task.get_loop().call_later(self._left, self._expire, context=NO_CONTEXT)
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        if self._left is None:
-            return
         self._timer.cancel()
         if self._expired and self._task.uncancel() <= self._cancelling and kind is asyncio.CancelledError:
             raise time_exceeded(self._name, self._seconds, self._what) from None

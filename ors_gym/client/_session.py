@@ -3,14 +3,15 @@
 import asyncio
 import re
 import time
-from collections.abc import Mapping
+from collections.abc import Awaitable, Mapping
+from contextlib import AbstractContextManager
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from ors_gym.client._config import Timeout
 from ors_gym.client._core import Core
 from ors_gym.client._creation import Creation, secrets_header
-from ors_gym.client._limits import Limit
+from ors_gym.client._limits import limited
 from ors_gym.client._live import Live
 from ors_gym.client._messages import Answer
 from ors_gym.client._tool_run import ToolRun, input_object
@@ -62,7 +63,8 @@ class AsyncSession:
         self._started = self._closed = False
         self._deadline: float | None = None
         self._preparing = asyncio.Lock()
-        self._readiness: Answer | None = None
+        self._is_ready = False
+        self._prompt_answer: Answer | None = None
         self._prompt: Prompt | None = None
         self._tools: Tools | None = None
 
@@ -85,17 +87,18 @@ class AsyncSession:
         """The task."""
         return self._task
 
-    async def __aenter__(self) -> "AsyncSession":
-        await self.start()
-        return self
+    def __aenter__(self) -> Awaitable["AsyncSession"]:
+        return self.start()
 
-    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        await self.aclose()
+    def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> Awaitable[None]:
+        return self.aclose()
 
     # ── start and end ──
 
-    async def start(self) -> None:
-        """Creates the session on the server. `async with` does it by itself.
+    async def start(self) -> "AsyncSession":
+        """Creates the session on the server, and returns it. `async with` does it by itself.
 
         Raises:
             SessionSetupFailed: The environment could not be built for this task.
@@ -112,7 +115,7 @@ class AsyncSession:
             raise SessionClosed(f"{self!r} was started before; make another one")
         self._started = True
         started_at = time.monotonic()
-        with Limit("setup", self._timeout.setup, self):
+        with limited("setup", self._timeout.setup, self):
             env_name = self._task.env_name or await self._environment.resolve()
             creation = Creation(self._core, env_name, self._task, self._secrets, self._timeout, self._redactor)
             await self._core.take_slot()
@@ -124,6 +127,7 @@ class AsyncSession:
         self._core.http.counters.sessions_started += 1
         if self._timeout.episode is not None:
             self._deadline = started_at + self._timeout.episode
+        return self
 
     async def aclose(self) -> None:
         """Deletes the session on the server. Further calls do nothing. It raises nothing: what cannot be deleted is logged.
@@ -162,10 +166,15 @@ class AsyncSession:
         live = self._use("get_prompt")
         if self._prompt is None:
             with self._within_episode():
-                answer = await self._ready(live)
-            blocks: Blocks = answer.decode(blocks_adapter)
-            self._prompt = Prompt(blocks)
+                await self._ready(live)
+            self._prompt = self._prompt or self._decoded_prompt()
         return self._prompt
+
+    def _decoded_prompt(self) -> Prompt:
+        assert self._prompt_answer is not None
+        blocks: Blocks = self._prompt_answer.decode(blocks_adapter)
+        self._prompt_answer = None
+        return Prompt(blocks)
 
     async def list_tools(self) -> tuple[ToolSpec, ...]:
         """The tools of this task, shared ones included; asked for once.
@@ -178,7 +187,7 @@ class AsyncSession:
         """
         live = self._use("list_tools")
         if self._tools is None:
-            with self._within_episode(), Limit("setup", self._timeout.setup, self):
+            with self._within_episode(), limited("setup", self._timeout.setup, self):
                 answer = await self._core.http.request(live.env_call("GET", "task_tools"), limit="")
                 if answer.status == 404 and await self._core.is_alive(live):
                     answer = await self._core.http.request(live.env_call("GET", "tools"))
@@ -226,7 +235,7 @@ class AsyncSession:
         run = ToolRun(self._core, live, name, input_object(name, input))
         with self._within_episode():
             await self._ready(live)
-            with Limit("tool_call", self._timeout.tool_call, self):
+            with limited("tool_call", self._timeout.tool_call, self):
                 outcome = await run.run()
             if outcome.result is None:
                 raise await self._tool_error(live, run, outcome.error)
@@ -246,26 +255,25 @@ class AsyncSession:
             raise SessionLost(f"{what}: {self.describe()} is gone: {live.gone}", session_id=live.sid)
         return live
 
-    def _within_episode(self) -> Limit:
+    def _within_episode(self) -> AbstractContextManager[None]:
         left = None if self._deadline is None else self._deadline - time.monotonic()
-        return Limit("episode", self._timeout.episode, self, left=left)
+        return limited("episode", self._timeout.episode, self, left=left)
 
-    async def _ready(self, live: Live) -> Answer:
-        """The answer of `/prompt`, which waits for `setup()`. A tool call may not wait for it: its silence would be a loss."""
-        if self._readiness is None:
-            with Limit("setup", self._timeout.setup, self):
+    async def _ready(self, live: Live) -> None:
+        """Asks for `/prompt`, which waits for `setup()`. A tool call may not wait for it: its silence would be a loss."""
+        if not self._is_ready:
+            with limited("setup", self._timeout.setup, self):
                 async with self._preparing:
-                    if self._readiness is None:
+                    if not self._is_ready:
                         answer = await self._core.http.request(live.env_call("GET", "prompt"), limit="")
                         if answer.status != 200:
                             raise self._failure(live, answer)
-                        self._readiness = answer
-        return self._readiness
+                        self._prompt_answer, self._is_ready = answer, True
 
     def _failure(self, live: Live, answer: Answer) -> ORSError:
         """The error of an answer to a session's request that is not 200."""
         words = answer.words()
-        if answer.status == 500 and self._readiness is None:
+        if answer.status == 500 and not self._is_ready:
             message = f"{self.describe()}: its setup failed: {words}"
             return SessionSetupFailed(message, session_id=live.sid, status=answer.status, detail=words)
         if answer.status in (404, 410):
