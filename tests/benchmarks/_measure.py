@@ -1,13 +1,15 @@
 """How to measure: sides in turn, medians, this process's CPU."""
 
 import asyncio
+import json
 import resource
 import statistics
-import time
+import subprocess
+import sys
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
-from tests.benchmarks._clients import ALL, Episode
+from tests.benchmarks._clients import Episode
 
 
 def raise_descriptor_limit() -> int:
@@ -31,21 +33,25 @@ def medians(rows: list[tuple[float, ...]]) -> tuple[float, ...]:
     return tuple(statistics.median(column) for column in zip(*rows, strict=True))
 
 
-def episodes(client: str, base_url: str, env_name: str, tool: str, count: int, in_flight: int) -> tuple[float, float]:
-    """Plays episodes.
+def episodes(
+    client: str, base_url: str, env_name: str, tool: str, count: int, in_flight: int, gc_threshold: int | None = None
+) -> tuple[float, float]:
+    """Plays episodes in a process of their own.
+
+    Args:
+        client: One of the clients that are compared.
+        base_url, env_name, tool: What is played.
+        count: How many episodes.
+        in_flight: How many at once.
+        gc_threshold: New objects until the garbage collector looks at them, if not Python's own 700.
 
     Returns:
-        CPU seconds of this process for 1,000 episodes, and episodes a second.
+        CPU seconds of the client for 1,000 episodes, and episodes a second.
     """
-
-    async def run() -> tuple[float, float]:
-        async with ALL[client](base_url, env_name, tool, {"answer": "4"}) as episode:
-            await workers(episode, in_flight, in_flight)  # the connections are there, as in a long run
-            cpu, clock = time.process_time(), time.perf_counter()
-            await workers(episode, count, in_flight)
-            return (time.process_time() - cpu) / count * 1000, count / (time.perf_counter() - clock)
-
-    return asyncio.run(run())
+    played = [client, base_url, env_name, tool, str(count), str(in_flight), *([str(gc_threshold)] if gc_threshold else [])]
+    command = [sys.executable, "-m", "tests.benchmarks._episodes", *played]
+    cpu, pace = json.loads(subprocess.run(command, stdout=subprocess.PIPE, check=True).stdout)
+    return cpu, pace
 
 
 async def workers(episode: Episode | Callable[[], Awaitable[Any]], count: int, in_flight: int) -> None:

@@ -1,6 +1,5 @@
 """The client's cost beside its peers', against a server that costs nothing."""
 
-import gc
 from functools import partial
 
 from tests.benchmarks._clients import ALL, OPENREWARD, OURS, RAW, SDK
@@ -47,19 +46,21 @@ def _beside_peers(base_url: str, quick: bool) -> Table:
 
 
 def _with_concurrency(base_url: str, quick: bool) -> Table:
-    sides = {(16, False): 3_000, (1024, False): 10_000, (1024, True): 10_000}
+    sides = {(16, None): 3_000, (1024, None): 10_000, (1024, _RARELY): 10_000}
     plays = {
-        (in_flight, rarely): partial(_played, base_url, 50 if quick else count, 64 if quick else in_flight, rarely)
-        for (in_flight, rarely), count in sides.items()
+        (in_flight, threshold): partial(
+            episodes, OURS, base_url, "stub", "submit", 50 if quick else count, 64 if quick else in_flight, threshold
+        )
+        for (in_flight, threshold), count in sides.items()
     }
     measured = {side: medians(rows) for side, rows in in_turn(plays, 1 if quick else 5).items()}
-    garbage = {False: "as Python has it", True: f"threshold {_RARELY:,}"}
     rows: list[list[Cell]] = []
-    of_16 = {side: cpu / measured[16, False][0] for side, (cpu, _) in measured.items()}
-    for (in_flight, rarely), figures in measured.items():
-        count = 50 if quick else sides[in_flight, rarely]
-        rows.append([f"{in_flight:,}", garbage[rarely], count, *figures, of_16[in_flight, rarely]])
-    ratio = of_16[1024, False]
+    of_16 = {side: cpu / measured[16, None][0] for side, (cpu, _) in measured.items()}
+    for (in_flight, threshold), figures in measured.items():
+        count = 50 if quick else sides[in_flight, threshold]
+        garbage = f"threshold {threshold:,}" if threshold else "as Python has it"
+        rows.append([f"{in_flight:,}", garbage, count, *figures, of_16[in_flight, threshold]])
+    ratio = of_16[1024, None]
     return Table(
         "The cost of concurrency",
         ["in flight", "garbage collector", "episodes", "CPU s / 1,000", "episodes / s", "of 16's CPU"],
@@ -67,13 +68,3 @@ def _with_concurrency(base_url: str, quick: bool) -> Table:
         {f"1,024 in flight cost {ratio:.2f} times 16 (at most 1.5)": ratio <= 1.5},
         "What grows is Python's garbage collector: a thousand requests in flight outlive its young generations.",
     )
-
-
-def _played(base_url: str, count: int, in_flight: int, rarely: bool) -> tuple[float, float]:
-    threshold = gc.get_threshold()
-    if rarely:
-        gc.set_threshold(_RARELY)
-    try:
-        return episodes(OURS, base_url, "stub", "submit", count, in_flight)
-    finally:
-        gc.set_threshold(*threshold)
