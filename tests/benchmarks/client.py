@@ -46,24 +46,28 @@ def _beside_peers(base_url: str, quick: bool) -> Table:
 
 
 def _with_concurrency(base_url: str, quick: bool) -> Table:
-    sides = {(16, None): 3_000, (1024, None): 10_000, (1024, _RARELY): 10_000}
+    counts = {16: 3_000, 1024: 10_000}
+    sides = [(OURS, 16, None), (OURS, 1024, None), (OURS, 1024, _RARELY), (RAW, 16, None), (RAW, 1024, None)]
     plays = {
-        (in_flight, threshold): partial(
-            episodes, OURS, base_url, "stub", "submit", 50 if quick else count, 64 if quick else in_flight, threshold
+        (client, in_flight, threshold): partial(
+            episodes,
+            *(client, base_url, "stub", "submit"),
+            *((50, 64) if quick else (counts[in_flight], in_flight)),
+            threshold,
         )
-        for (in_flight, threshold), count in sides.items()
+        for client, in_flight, threshold in sides
     }
     measured = {side: medians(rows) for side, rows in in_turn(plays, 1 if quick else 5).items()}
+    of_16 = {side: figures[0] / measured[side[0], 16, None][0] for side, figures in measured.items()}
     rows: list[list[Cell]] = []
-    of_16 = {side: cpu / measured[16, None][0] for side, (cpu, _) in measured.items()}
-    for (in_flight, threshold), figures in measured.items():
-        count = 50 if quick else sides[in_flight, threshold]
+    for client, in_flight, threshold in sides:
         garbage = f"threshold {threshold:,}" if threshold else "as Python has it"
-        rows.append([f"{in_flight:,}", garbage, count, *figures, of_16[in_flight, threshold]])
-    ratio = of_16[1024, None]
+        side = client, in_flight, threshold
+        rows.append([f"{in_flight:,} in flight", client, garbage, *measured[side], of_16[side]])
+    ratio = of_16[OURS, 1024, None]
     return Table(
-        "The cost of concurrency",
-        ["in flight", "garbage collector", "episodes", "CPU s / 1,000", "episodes / s", "of 16's CPU"],
+        f"The cost of concurrency, {counts[16]:,} and {counts[1024]:,} episodes",
+        ["", "client", "garbage collector", "CPU s / 1,000", "episodes / s", "of 16's CPU"],
         rows,
         {f"1,024 in flight cost {ratio:.2f} times 16 (at most 1.5)": ratio <= 1.5},
         "What grows is Python's garbage collector: a thousand requests in flight outlive its young generations.",
