@@ -14,7 +14,7 @@ from ors_gym.client._config import Retry, Timeout
 from ors_gym.client._limits import Attempts, limited, retry_after
 from ors_gym.client._messages import TRANSPORT_ERRORS, Answer, Broken, Call, Reply
 from ors_gym.client._stats import Counters, Event, EventHook, RequestTrace, fire
-from ors_gym.client._transport import Body, Received, Transport, WasRead, classify, drain
+from ors_gym.client._transport import Body, Received, Transport, WasRead, as_sent, classify, drain
 from ors_gym.errors import ProtocolError, SessionClosed
 
 _MAX_REDIRECTS = 5
@@ -185,7 +185,7 @@ class Http:
                     call, request.method, str(request.url), sent, await request.aread(), silence
                 )
                 body = Body(received, self.max_response_bytes)
-                answer = httpx.Response(received.status, headers=list(received.headers.items()), stream=body, request=request)
+                answer = httpx.Response(received.status, headers=as_sent(received), stream=body, request=request)
                 try:
                     request = await flow.asend(answer)
                 except StopAsyncIteration:

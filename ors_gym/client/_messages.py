@@ -42,11 +42,12 @@ class Cookies:
         return cookie
 
     def take_from(self, headers: MultiMapping[str], url: str) -> None:
-        """Keeps the cookies that an answer from `url` sets, as long as they are not too many."""
+        """Keeps the cookies that an answer from `url` sets, as long as they are not too many. They are ASCII (RFC 6265, 4.1.1)."""
         if "Set-Cookie" in headers:
             self._jar = self._jar or httpx.Cookies()
             if len(self._jar.jar) < self._most:
-                setting = [("Set-Cookie", value) for value in headers.getall("Set-Cookie")]
+                cookies = [value for value in headers.getall("Set-Cookie") if value.isascii() and value.isprintable()]
+                setting = [("Set-Cookie", cookie) for cookie in cookies]
                 self._jar.extract_cookies(httpx.Response(200, headers=setting, request=httpx.Request("GET", url)))
 
 

@@ -96,6 +96,11 @@ class WasRead:
         await self.received.aclose()
 
 
+def as_sent(received: Received) -> list[tuple[bytes, bytes]]:
+    """An answer's headers as their bytes came: aiohttp has decoded them, and keeps what is not UTF-8 as surrogates."""
+    return [(name.encode(), value.encode("utf-8", "surrogateescape")) for name, value in received.headers.items()]
+
+
 class Transport(httpx_aiohttp.HttpxAiohttpClient):
     """The configuration, built once. Requests go straight to aiohttp, as the transport for their origin is configured.
 

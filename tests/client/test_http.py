@@ -7,7 +7,7 @@ import ssl
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Generator, Iterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from typing import Any
 
 import httpx
@@ -323,6 +323,29 @@ async def test_cookies_do_not_pile_up(server: FaultServer, connect: Connect) -> 
         for _ in range(100):
             await session.ping()
     assert len(server.requests[-1].headers["cookie"]) < 4000
+
+
+@pytest.mark.parametrize("auth", [None, httpx.DigestAuth("user", "password")], ids=["plain", "with a flow"])
+@pytest.mark.parametrize("value", ["\xff", "\xe9t\xe9", "\xc3\xa9", "a b", '"a;b', ""])
+async def test_headers_of_any_bytes_cost_nothing(
+    server: FaultServer, connect: Connect, value: str, auth: httpx.Auth | None
+) -> None:
+    server.decide = lambda request: Fault(headers={"Set-Cookie": f"node={value}", "X-Backend-State": value, "Retry-After": value})
+    await play(connect(server.base_url, auth=auth))
+
+
+@pytest.mark.parametrize("value", ["\x01", "a\x7fb", "\x00"])
+async def test_headers_with_control_characters_are_an_error_at_most(server: FaultServer, connect: Connect, value: str) -> None:
+    server.decide = lambda request: Fault(headers={"Set-Cookie": f"node={value}"})
+    with suppress(errors.ORSError):
+        await play(connect(server.base_url))
+
+
+@pytest.mark.parametrize("target", ["\xff", "http://\xff/", "//[", "/\xe9"])
+async def test_a_redirect_to_any_bytes_is_followed_or_refused(server: FaultServer, connect: Connect, target: str) -> None:
+    server.script("health", Fault(status=307, headers={"Location": target}))
+    with suppress(errors.ORSError):
+        await connect(server.base_url).health()
 
 
 # ── connections ──
