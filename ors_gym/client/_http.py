@@ -7,6 +7,7 @@ duties is here: redirects on the same origin, cookies, authentication, limits.
 import time
 from collections.abc import Awaitable, Callable, Mapping
 
+import aiohttp
 import httpx
 from multidict import CIMultiDict
 
@@ -14,7 +15,7 @@ from ors_gym.client._config import Retry, Timeout
 from ors_gym.client._limits import Attempts, limited, retry_after
 from ors_gym.client._messages import TRANSPORT_ERRORS, Answer, Broken, Call, Reply
 from ors_gym.client._stats import Counters, Event, EventHook, RequestTrace, fire
-from ors_gym.client._transport import Body, Received, Transport, WasRead, as_sent, classify, drain
+from ors_gym.client._transport import Body, Received, Transport, WasRead, as_sent, classify, drain, timeouts
 from ors_gym.errors import ProtocolError, SessionClosed
 
 _MAX_REDIRECTS = 5
@@ -168,22 +169,21 @@ class Http:
                 elsewhere(call)
 
     def _transfer(self, call: Call, url: str, silence: float | None) -> Awaitable[Received]:
-        headers = call.headers_for(url)
+        headers, limits = call.headers_for(url), timeouts(call.timeout.connect, silence)
         if self._auth is None:
-            return self._transport.transfer(call, call.method, url, headers, call.content, silence)
+            return self._transport.transfer(call.server.base_url, call.method, url, headers, call.content, limits)
         request = httpx.Request(call.method, url, headers=list(headers.items()), content=call.content)
-        return self._authenticated(self._auth, call, request, silence)
+        return self._authenticated(self._auth, request, limits)
 
-    async def _authenticated(self, auth: httpx.Auth, call: Call, request: httpx.Request, silence: float | None) -> Received:
+    async def _authenticated(self, auth: httpx.Auth, request: httpx.Request, limits: aiohttp.ClientTimeout) -> Received:
         """Drives the flow of an `httpx.Auth`: it may look at an answer and ask for another request."""
         flow = auth.async_auth_flow(request)
         try:
             request = await anext(flow)
             while True:
-                sent = CIMultiDict(request.headers.multi_items())
-                received = await self._transport.transfer(
-                    call, request.method, str(request.url), sent, await request.aread(), silence
-                )
+                origin = str(request.url.copy_with(raw_path=b"/"))
+                headers, content = CIMultiDict(request.headers.multi_items()), await request.aread()
+                received = await self._transport.transfer(origin, request.method, str(request.url), headers, content, limits)
                 body = Body(received, self.max_response_bytes)
                 answer = httpx.Response(received.status, headers=as_sent(received), stream=body, request=request)
                 try:

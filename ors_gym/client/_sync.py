@@ -255,15 +255,15 @@ class Session:
         return self._session.task
 
     def __enter__(self) -> "Session":
-        self.start()
-        return self
+        return self.start()
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self.close()
 
-    def start(self) -> None:
-        """Creates the session on the server; `with` does it by itself. See `AsyncSession.start`."""
+    def start(self) -> "Session":
+        """Creates the session on the server, and returns it; `with` does it by itself. See `AsyncSession.start`."""
         portal().call(self._session.start)
+        return self
 
     def close(self) -> None:
         """Deletes the session on the server. Further calls do nothing."""

@@ -118,29 +118,27 @@ class Transport(httpx_aiohttp.HttpxAiohttpClient):
         self._routes: dict[str, tuple[aiohttp.ClientSession, dict[str, Any]]] = {}
 
     def transfer(
-        self, call: Call, method: str, url: str, headers: MultiMapping[str], content: bytes, silence: float | None
+        self, origin: str, method: str, url: str, headers: MultiMapping[str], content: bytes, timeouts: aiohttp.ClientTimeout
     ) -> Awaitable[Received]:
-        """Sends a request on the origin of `call`. Its errors are aiohttp's own.
+        """Sends a request. Its errors are aiohttp's own.
 
         Args:
-            call: What it is sent for.
+            origin: A URL of the origin, always the same one, by which the way there is remembered.
             method, url, headers, content: The request.
-            silence: Seconds without a byte after which the connection counts as broken.
+            timeouts: The limits that aiohttp keeps.
         """
-        base_url = call.server.base_url
-        route = self._routes.get(base_url)
+        route = self._routes.get(origin)
         if route is None:
-            route = self._routes[base_url] = self._route(base_url)
+            route = self._routes[origin] = self._route(origin)
         connections, proxy = route
-        timeouts = _timeouts(call.timeout.connect, silence)
         answer = connections.request(
             method, url, headers=headers, data=content or None, allow_redirects=False, timeout=timeouts, **proxy
         )
         return cast(Awaitable[_Received], answer)
 
-    def _route(self, base_url: str) -> tuple[aiohttp.ClientSession, dict[str, Any]]:
-        """The connections for a server, and the proxy that they go through, as arguments of a request."""
-        transport = self._transport_for_url(httpx.URL(base_url))
+    def _route(self, origin: str) -> tuple[aiohttp.ClientSession, dict[str, Any]]:
+        """The connections for an origin, and the proxy that they go through, as arguments of a request."""
+        transport = self._transport_for_url(httpx.URL(origin))
         assert isinstance(transport, httpx_aiohttp.AiohttpTransport)
         if not isinstance(transport.client, aiohttp.ClientSession):
             transport.client = _connections(transport.ssl_context)
@@ -152,7 +150,8 @@ class Transport(httpx_aiohttp.HttpxAiohttpClient):
 
 
 @cache
-def _timeouts(connect: float | None, silence: float | None) -> aiohttp.ClientTimeout:
+def timeouts(connect: float | None, silence: float | None) -> aiohttp.ClientTimeout:
+    """The limits that aiohttp keeps: seconds to connect, and without a byte until the connection counts as broken."""
     return aiohttp.ClientTimeout(sock_connect=connect, sock_read=silence)
 
 

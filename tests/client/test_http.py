@@ -254,6 +254,28 @@ async def test_an_authentication_flow_is_driven(server: FaultServer, connect: Co
     assert len(server.calls) == 1
 
 
+async def test_a_flow_that_asks_elsewhere_goes_by_the_way_of_that_place(
+    server: FaultServer, connect: Connect, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class FromIssuer(httpx.Auth):
+        def auth_flow(self, request: httpx.Request) -> Generator[httpx.Request, httpx.Response, None]:
+            response = yield httpx.Request("GET", f"{issuer.base_url}/health")
+            request.headers["Authorization"] = f"Bearer {response.status_code}"
+            yield request
+
+    for name in ("HTTP_PROXY", "http_proxy"):
+        monkeypatch.setenv(name, server.base_url)
+    for name in ("NO_PROXY", "no_proxy"):
+        monkeypatch.setenv(name, "127.0.0.1")
+    with FaultServer() as issuer:
+        client = connect("http://ors.invalid", auth=FromIssuer())
+        server.script("health", Fault(body=b"{}"))
+        assert await client.health()
+    assert [request.target for request in issuer.requests] == ["/health"]
+    assert [request.target for request in server.requests] == ["http://ors.invalid/health"]
+    assert server.requests[0].headers["authorization"] == "Bearer 200"
+
+
 async def test_digest_authentication(server: FaultServer, connect: Connect) -> None:
     challenge = 'Digest realm="ors", nonce="abc", qop="auth", algorithm=MD5'
     server.script("health", Fault(status=401, headers={"WWW-Authenticate": challenge}))
@@ -444,7 +466,7 @@ async def test_running_out_of_file_descriptors_names_the_remedy(server: FaultSer
             outcomes = await asyncio.gather(*(session.start() for session in sessions[1:]), return_exceptions=True)
         finally:
             resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
-        failures = [outcome for outcome in outcomes if outcome is not None]
+        failures = [outcome for outcome in outcomes if isinstance(outcome, BaseException)]
     assert failures
     assert all(isinstance(failure, errors.ConnectionFailed) and "ulimit -n" in str(failure) for failure in failures)
 
