@@ -490,7 +490,9 @@ for _ in range(3):
 session.close()
 client.close()
 """
-    result = subprocess.run([sys.executable, "-c", source], capture_output=True, text=True, timeout=60)
+    # From 3.12 on Python warns of a fork beside threads.
+    command = [sys.executable, "-W", "ignore::DeprecationWarning", "-c", source]
+    result = subprocess.run(command, capture_output=True, text=True, timeout=60)
     assert (result.returncode, result.stderr) == (0, "")
     assert secure_server.connections == 1
     assert secure_server.sessions == set()
