@@ -107,15 +107,19 @@ class Core:
         return await self.http.request(call, elsewhere=self._elsewhere)
 
     def _elsewhere(self, call: Call) -> None:
-        call.server = self.pick_server()
+        call.server = self.pick_server(avoid=call.server)
 
-    def pick_server(self) -> Server:
-        """The server for the next request or session; servers that are down are asked, meanwhile, whether they are back."""
+    def pick_server(self, avoid: Server | None = None) -> Server:
+        """The server for the next request or session; servers that are down are asked, meanwhile, whether they are back.
+
+        Args:
+            avoid: The one that has just refused.
+        """
         for server in self.servers.due_for_probe():
             task = asyncio.get_running_loop().create_task(self._probe(server))
             self._probes.add(task)
             task.add_done_callback(self._probes.discard)
-        return self.servers.pick()
+        return self.servers.pick(avoid)
 
     async def _probe(self, server: Server) -> None:
         call = Call("GET", server, "health", self.headers, self.http.timeout, self.redactor)

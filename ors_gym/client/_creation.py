@@ -54,8 +54,9 @@ class Creation:
         """Tries until the server has created the session; each try takes a new session id, so that none is posted twice."""
         core, body = self.core, self._body()
         attempts = Attempts(core.http.retry, self.timeout.setup)
+        refused: Server | None = None
         while True:
-            call = self._call("POST", core.pick_server(), "create_session")
+            call = self._call("POST", core.pick_server(avoid=refused), "create_session")
             call.server.sessions += 1  # it counts before it has an id, so that others are placed elsewhere
             try:
                 answer = await core.http.request(call, attempts=attempts, patient=True, elsewhere=self._elsewhere)
@@ -74,13 +75,14 @@ class Creation:
                 return live
             await attempts.pause(refusal.error, retry_after=refusal.retry_after, asked_to_wait=refusal.asked_to_wait)
             core.http.counters.retries += 1
+            refused = live.server
 
     def _call(self, method: str, server: Server, endpoint: str) -> Call:
         return Call(method, server, endpoint, self.core.headers, self.timeout, self.redactor, cookies=Cookies())
 
     def _elsewhere(self, call: Call) -> None:
         call.server.sessions -= 1
-        call.server, call.cookies = self.core.pick_server(), Cookies()
+        call.server, call.cookies = self.core.pick_server(avoid=call.server), Cookies()
         call.server.sessions += 1
 
     async def _secrets_form(self, server: Server) -> SecretsForm:

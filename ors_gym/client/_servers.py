@@ -71,8 +71,12 @@ class Servers:
         """Servers that are down and must be asked now whether they are back."""
         return [server for server in self.all if server.take_probe()] if len(self.all) > 1 else []
 
-    def pick(self) -> Server:
-        """The least busy server that is up; if none is, the least busy of all, since trying is how to know."""
+    def pick(self, avoid: Server | None = None) -> Server:
+        """The least busy server that is up; if none is, the least busy of all, since trying is how to know.
+
+        Args:
+            avoid: The one that has just refused, which is taken only if no other is up.
+        """
         if len(self.all) == 1:
             return self.all[0]
-        return min(self.all, key=lambda server: (server.down, server.sessions))
+        return min(self.all, key=lambda server: (server.down, server is avoid, server.sessions))

@@ -92,6 +92,16 @@ async def test_starting_for_longer_than_the_setup_budget_is_an_error(server: Fau
             await session.get_prompt()
 
 
+async def test_a_server_that_says_at_once_again_and_again_is_given_pauses_all_the_same(
+    server: FaultServer, connect: Connect
+) -> None:
+    client = connect(server.base_url, retry=Retry(backoff=0.2), timeout=Timeout(setup=1.0))
+    server.decide = lambda request: Fault(status=429, headers={"Retry-After": "0"})
+    with pytest.raises(errors.ServerError, match="HTTP 429"):
+        await client.environment("fault").session(split="train", index=0).start()
+    assert len(server.requests) < 20
+
+
 def test_retry_after_is_read_in_seconds_and_as_a_date() -> None:
     assert retry_after(httpx.Headers({"Retry-After": "7"})) == 7.0
     assert retry_after(httpx.Headers({"Retry-After": "0.5"})) == 0.5

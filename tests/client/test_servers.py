@@ -70,6 +70,20 @@ async def test_a_gateway_error_at_create_counts_as_down(servers: list[FaultServe
         assert [len(server.sessions) for server in servers] == [0, 1, 1]
 
 
+@pytest.mark.parametrize("endpoint", ["create_session", "create", "list_environments"])
+async def test_what_one_server_refuses_for_now_another_is_asked(
+    servers: list[FaultServer], connect: Connect, endpoint: str
+) -> None:
+    client = connect(urls(servers))
+    busy = Fault(status=429, headers={"Retry-After": "0"})
+    servers[0].decide = lambda request: busy if request.endpoint == endpoint else None
+    await client.list_environments()
+    async with client.environment("fault").session(split="train", index=0) as session:
+        assert (await session.call_tool("submit", {"answer": "right"})).reward == 1.0
+    assert len(servers[0].received(endpoint)) == 1
+    assert [server.sessions for server in client._core.servers.all] == [0, 0, 0]
+
+
 async def test_with_all_servers_down_the_error_comes_within_the_budget(servers: list[FaultServer], connect: Connect) -> None:
     client = connect(urls(servers))
     for server in servers:
