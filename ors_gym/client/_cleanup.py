@@ -1,7 +1,6 @@
 """Work that must come to its end: the deletion of sessions, on a loop that goes down, and without one."""
 
 import asyncio
-import contextvars
 import logging
 import ssl
 import time
@@ -13,16 +12,16 @@ import httpx
 
 logger = logging.getLogger("ors_gym.client")
 T = TypeVar("T")
-NO_CONTEXT = contextvars.Context()
-"""For callbacks that need none: each would be given a copy of its own."""
 
+DELETED = frozenset({200, 204, 404, 410})
+"""The statuses after which a session is not on its server any more."""
 _LAST_RESORT_SECONDS = 10.0
 
 
 class Cleanup(asyncio.Task[T]):
     """A task that cancellation does not end: a loop that goes down cancels every task once, and then waits for it.
 
-    `Limit` ends it; `asyncio.timeout`, which cancels too, does not.
+    `limited` ends it; `asyncio.timeout`, which cancels too, does not.
     """
 
     __slots__ = ("_others", "_waiting")
@@ -32,7 +31,7 @@ class Cleanup(asyncio.Task[T]):
         self._others = others
         self._waiting: tuple[asyncio.Future[None], ...] = ()
         others.add(self)
-        self.add_done_callback(_has_ended, context=NO_CONTEXT)
+        self.add_done_callback(_has_ended)
 
     def cancel(self, msg: Any | None = None) -> bool:
         return False
@@ -99,7 +98,11 @@ class LastResort:
                 if server in unreachable or time.monotonic() > end:
                     continue
                 try:
-                    client.send(request)
-                except httpx.HTTPError as error:
-                    unreachable.add(server)
+                    status = client.send(request).status_code
+                except Exception as error:  # of an authentication flow too: the next session is to be deleted all the same
+                    if isinstance(error, httpx.TransportError):
+                        unreachable.add(server)
                     logger.warning("sessions on %s could not be deleted: %r", server.decode("ascii"), error)
+                else:
+                    if status not in DELETED:
+                        logger.warning("a session on %s was not deleted: HTTP %s", server.decode("ascii"), status)

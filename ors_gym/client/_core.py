@@ -11,7 +11,7 @@ from dataclasses import asdict
 import httpx
 from multidict import CIMultiDict
 
-from ors_gym.client._cleanup import Cleanup, Cleanups, LastResort
+from ors_gym.client._cleanup import DELETED, Cleanup, Cleanups, LastResort
 from ors_gym.client._config import Retry, Timeout
 from ors_gym.client._http import Http
 from ors_gym.client._keepalive import Alive, Keepalive
@@ -178,9 +178,12 @@ class Core:
             await self.cleanups.start(self._delete(live)).ended()
 
     async def _delete(self, live: Live) -> None:
-        if live.creation is not None and not live.creation.done():
-            live.creation.get_loop().call_later(_CREATE_GRACE, live.creation.give_up)
-            await live.creation.ended()
+        creation = live.creation
+        if creation is not None and not creation.done():
+            creation.get_loop().call_later(_CREATE_GRACE, creation.give_up)
+            await creation.ended()
+            if not creation.cancelled():
+                creation.exception()  # nobody else asks for it
         try:
             answer = await self.http.request(live.call("POST", "delete"))
         except ORSError as error:
@@ -189,7 +192,7 @@ class Core:
             self._not_deleted(live, f"no answer within {_CLOSE_SECONDS} s")
             raise
         else:
-            if answer.status not in (200, 204, 404, 410):
+            if answer.status not in DELETED:
                 self._not_deleted(live, str(answer.error()))
 
     def _not_deleted(self, live: Live, reason: str) -> None:
@@ -202,7 +205,7 @@ class Core:
         assert isinstance(session, Live)
         for last in (False, True):
             try:
-                if (await self.ping(session, Attempts(Retry(attempts=1), None))).status in (200, 404, 410):
+                if (await self.ping(session, Attempts(Retry(attempts=1), patience=0.0))).status in (200, 404, 410):
                     return
             except ORSError as error:
                 logger.info("keepalive: %s", error)

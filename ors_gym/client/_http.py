@@ -1,7 +1,7 @@
 """HTTP as this client needs it: one attempt of a request, and the policy of `Retry`.
 
 httpx's own `send` is left out: it costs as much as all the rest, and an ORS episode is five small requests. What is kept of its
-duties is here: redirects on the same origin, cookies, authentication, limits.
+duties is here: redirects on the same origin, authentication, limits.
 """
 
 import time
@@ -76,7 +76,7 @@ class Http:
         started_at = self._begun(call)
         url = call.server.url(call.path)
         try:
-            for _ in range(_MAX_REDIRECTS):
+            for _ in range(_MAX_REDIRECTS + 1):
                 received = await self._transfer(call, url, silence)
                 if call.cookies is not None:
                     call.cookies.take_from(received.headers, url)
@@ -179,8 +179,13 @@ class Http:
         """Drives the flow of an `httpx.Auth`: it may look at an answer and ask for another request."""
         flow = auth.async_auth_flow(request)
         try:
-            request = await anext(flow)
+            try:
+                request = await anext(flow)
+            except TRANSPORT_ERRORS as error:  # nothing was sent
+                raise ProtocolError(f"{request.method} {request.url}: its authentication raised {type(error).__name__}") from error
             while True:
+                if self.closed:
+                    raise SessionClosed(f"{request.method} {request.url}: the client was closed meanwhile")
                 origin = str(request.url.copy_with(raw_path=b"/"))
                 headers, content = CIMultiDict(request.headers.multi_items()), await request.aread()
                 received = await self._transport.transfer(origin, request.method, str(request.url), headers, content, limits)
@@ -189,9 +194,9 @@ class Http:
                 try:
                     request = await flow.asend(answer)
                 except StopAsyncIteration:
-                    return WasRead(received, answer.content) if answer.is_stream_consumed else received
+                    return WasRead(received, body.pieces)
                 except BaseException:
-                    await drain(received)
+                    await received.aclose()
                     raise
                 await drain(received)
         finally:
@@ -204,6 +209,8 @@ class Http:
         counters.requests += 1
         counters.in_flight += 1
         counters.bytes_sent += len(call.content)
+        if call.on_send is not None:
+            call.on_send()
         started_at = time.monotonic()
         if hooks := self._hooks.get("request"):
             fire(hooks, _trace(call, started_at))

@@ -11,7 +11,7 @@ from contextlib import AbstractContextManager, nullcontext
 from types import TracebackType
 from typing import Any, Protocol
 
-from ors_gym.client._cleanup import NO_CONTEXT, Cleanup
+from ors_gym.client._cleanup import Cleanup
 from ors_gym.client._config import Retry
 from ors_gym.errors import ORSError, TimeoutExceeded
 
@@ -60,7 +60,7 @@ class _Limit(AbstractContextManager[None]):
         task = asyncio.current_task()
         assert task is not None
         self._task, self._cancelling = task, task.cancelling()
-        self._timer = task.get_loop().call_later(self._left, self._expire, context=NO_CONTEXT)
+        self._timer = task.get_loop().call_later(self._left, self._expire)
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self._timer.cancel()

@@ -51,7 +51,7 @@ class Live:
         return self.open and not self.gone
 
     def call(self, method: str, endpoint: str, content: bytes = b"", headers: CIMultiDict[str] | None = None) -> Call:
-        """A request of this session, which counts as traffic from now.
+        """A request of this session, which counts as traffic each time that it is sent.
 
         Args:
             method: The HTTP method.
@@ -59,11 +59,22 @@ class Live:
             content: The body.
             headers: If not those of the session.
         """
+        return Call(
+            method,
+            self.server,
+            endpoint,
+            headers or self.headers,
+            self.timeout,
+            self.redactor,
+            content,
+            self.sid,
+            self.cookies,
+            self._sent,
+        )
+
+    def _sent(self) -> None:
         now = time.monotonic()
         self.idle, self.last_request = now - self.last_request, now
-        return Call(
-            method, self.server, endpoint, headers or self.headers, self.timeout, self.redactor, content, self.sid, self.cookies
-        )
 
     def env_call(self, method: str, endpoint: str, content: bytes = b"") -> Call:
         """A request of this session to one of its environment's endpoints: "prompt", "call"."""

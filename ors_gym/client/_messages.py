@@ -1,5 +1,6 @@
 """A request, its answer, and what it means that there is none."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -45,8 +46,9 @@ class Cookies:
         """Keeps the cookies that an answer from `url` sets, as long as they are not too many. They are ASCII (RFC 6265, 4.1.1)."""
         if "Set-Cookie" in headers:
             self._jar = self._jar or httpx.Cookies()
-            if len(self._jar.jar) < self._most:
-                cookies = [value for value in headers.getall("Set-Cookie") if value.isascii() and value.isprintable()]
+            left = self._most - len(self._jar.jar)
+            if left > 0:
+                cookies = [value for value in headers.getall("Set-Cookie")[:left] if value.isascii() and value.isprintable()]
                 setting = [("Set-Cookie", cookie) for cookie in cookies]
                 self._jar.extract_cookies(httpx.Response(200, headers=setting, request=httpx.Request("GET", url)))
 
@@ -65,6 +67,7 @@ class Call:
         content: The body, JSON.
         session_id: The session that it is about, if any.
         cookies: The cookies of its session, if any: sent, and set by the answer.
+        on_send: Called each time that it is sent.
     """
 
     method: str
@@ -76,6 +79,7 @@ class Call:
     content: bytes = b""
     session_id: str | None = None
     cookies: Cookies | None = None
+    on_send: Callable[[], None] | None = None
 
     def headers_for(self, url: str) -> CIMultiDict[str]:
         """The headers with what the body and the URL, which may be one that it was redirected to, add to them."""
@@ -86,7 +90,7 @@ class Call:
         if self.content:
             headers["Content-Type"] = "application/json"
         if cookie:
-            headers["Cookie"] = cookie
+            headers["Cookie"] = f"{own}; {cookie}" if (own := headers.get("Cookie")) else cookie
         return headers
 
     def describe(self) -> str:

@@ -124,6 +124,9 @@ class AsyncSession:
             finally:
                 if self._live is None:
                     self._core.free_slot()
+        if self._closed:
+            await self._end(self._live)
+            raise SessionClosed(f"{self!r} was closed while it was started")
         self._core.http.counters.sessions_started += 1
         if self._timeout.episode is not None:
             self._deadline = started_at + self._timeout.episode
@@ -136,10 +139,13 @@ class AsyncSession:
         """
         closed, self._started, self._closed = self._closed, True, True
         if not closed and self._live is not None:
-            try:
-                await self._core.delete(self._live)
-            finally:
-                self._core.free_slot()
+            await self._end(self._live)
+
+    async def _end(self, live: Live) -> None:
+        try:
+            await self._core.delete(live)
+        finally:
+            self._core.free_slot()
 
     def describe(self) -> str:
         """The session in words, for a message.

@@ -16,7 +16,7 @@ import httpx_aiohttp
 from multidict import MultiMapping
 
 from ors_gym.client._limits import time_exceeded
-from ors_gym.client._messages import Broken, Call, shorten
+from ors_gym.client._messages import TRANSPORT_ERRORS, Broken, Call, shorten
 from ors_gym.errors import ConnectionFailed, ORSError, ProtocolError
 
 logger = logging.getLogger("ors_gym.client")
@@ -40,6 +40,9 @@ class Received(Protocol):
     def chunks(self) -> AsyncIterator[bytes]:
         """The body, as it comes."""
 
+    def close(self) -> None:
+        """Closes the connection at once: whoever reads gets an error."""
+
     async def aclose(self) -> None:
         """Gives the connection back, or closes it if the body was not read to its end."""
 
@@ -60,10 +63,14 @@ class Body(httpx.AsyncByteStream):
     Args:
         received: The answer.
         max_bytes: The longest that is read.
+
+    Attributes:
+        pieces: What was read.
     """
 
     def __init__(self, received: Received, max_bytes: int) -> None:
         self._received, self._max_bytes = received, max_bytes
+        self.pieces: list[bytes] = []
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
         left = self._max_bytes
@@ -71,15 +78,16 @@ class Body(httpx.AsyncByteStream):
             left -= len(chunk)
             if left < 0:
                 raise ProtocolError(f"an answer to be authenticated is longer than max_response_bytes={self._max_bytes}")
+            self.pieces.append(chunk)
             yield chunk
 
 
 @dataclass
 class WasRead:
-    """`Received` whose body somebody has read already."""
+    """`Received` whose body, or its beginning, somebody has read already."""
 
     received: Received
-    body: bytes
+    pieces: list[bytes]
 
     @property
     def status(self) -> int:
@@ -90,15 +98,25 @@ class WasRead:
         return self.received.headers
 
     async def chunks(self) -> AsyncIterator[bytes]:
-        yield self.body
+        for piece in self.pieces:
+            yield piece
+        async for chunk in self.received.chunks():
+            yield chunk
+
+    def close(self) -> None:
+        self.received.close()
 
     async def aclose(self) -> None:
         await self.received.aclose()
 
 
 def as_sent(received: Received) -> list[tuple[bytes, bytes]]:
-    """An answer's headers as their bytes came: aiohttp has decoded them, and keeps what is not UTF-8 as surrogates."""
-    return [(name.encode(), value.encode("utf-8", "surrogateescape")) for name, value in received.headers.items()]
+    """An answer's headers as their bytes came: aiohttp has decoded them, and keeps what is not UTF-8 as surrogates.
+
+    A Content-Encoding, which was not asked for, is left out: nobody is to unpack what may be of any size.
+    """
+    headers = [(name.encode(), value.encode("utf-8", "surrogateescape")) for name, value in received.headers.items()]
+    return [(name, value) for name, value in headers if name.lower() != b"content-encoding"]
 
 
 class Transport(httpx_aiohttp.HttpxAiohttpClient):
@@ -170,16 +188,20 @@ def _default_tls(cert_file: str | None, cert_dir: str | None) -> ssl.SSLContext:
 
 
 async def drain(received: Received, limit: int = 65536) -> None:
-    """Reads a short rest, so that the connection can be used again, and gives it back or closes it."""
+    """Reads a short rest, so that the connection can be used again, and gives it back or closes it.
+
+    It takes a second at most, by a timer rather than `asyncio.timeout`, which cannot end a `Cleanup`.
+    """
+    timer = asyncio.get_running_loop().call_later(1.0, received.close)
     try:
-        async with asyncio.timeout(1.0):
-            async for chunk in received.chunks():
-                limit -= len(chunk)
-                if limit < 0:
-                    break
-    except TimeoutError:
-        logger.debug("an answer's rest did not come; its connection is closed")
+        async for chunk in received.chunks():
+            limit -= len(chunk)
+            if limit < 0:
+                break
+    except TRANSPORT_ERRORS as error:
+        logger.debug("an answer's rest did not come; its connection is closed: %r", error)
     finally:
+        timer.cancel()
         await received.aclose()
 
 
@@ -202,6 +224,8 @@ def classify(call: Call, failure: Exception) -> Broken:
             return broken(f"no TLS connection: {reason}", sent=False, retryable=False)
         case aiohttp.ClientConnectorError():
             return broken(f"cannot connect: {reason}", sent=False)
+        case aiohttp.ServerDisconnectedError():
+            return broken("the connection broke: the server closed it", sent=True)
         case aiohttp.ClientHttpProxyError():
             return broken(f"the proxy answered HTTP {failure.status}", sent=False, retryable=False)
         case aiohttp.ClientResponseError():

@@ -28,6 +28,9 @@ class _Stream:
         for piece in self.pieces:
             yield piece
 
+    def close(self) -> None:
+        """There is nothing to close."""
+
     async def aclose(self) -> None:
         """There is nothing to give back."""
 

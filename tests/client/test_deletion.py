@@ -442,3 +442,18 @@ if __name__ == "__main__":
     assert result.stdout == "0\n", result.stderr
     assert len(server.received("delete")) == 1
     assert server.sessions == set()
+
+
+async def test_a_session_that_is_closed_while_it_is_started_does_not_stay(server: FaultServer, connect: Connect) -> None:
+    client = connect(server.base_url, max_sessions=1)
+    environment = client.environment("fault")
+    session = environment.session(split="train", index=0)
+    server.script("create", Fault(delay=0.2))
+    starting = asyncio.ensure_future(session.start())
+    await asyncio.sleep(0.1)
+    await session.aclose()
+    with pytest.raises(SessionClosed, match="while it was started"):
+        await starting
+    assert server.sessions == set()
+    async with environment.session(split="train", index=0):
+        """Its slot is free again."""

@@ -1,12 +1,13 @@
 """How requests leave: base URLs and prefixes, proxies, TLS, authentication, keys, cookies, redirects."""
 
 import asyncio
+import gzip
 import resource
 import socket
 import ssl
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Generator, Iterator
+from collections.abc import AsyncGenerator, AsyncIterator, Generator, Iterator
 from contextlib import asynccontextmanager, suppress
 from typing import Any
 
@@ -15,7 +16,7 @@ import pytest
 import trustme
 
 from ors_gym import errors
-from ors_gym.client import AsyncORSClient, Retry
+from ors_gym.client import AsyncORSClient, Retry, Timeout
 from ors_gym.testing import Fault, FaultServer
 from tests.client.conftest import Connect
 
@@ -276,6 +277,70 @@ async def test_a_flow_that_asks_elsewhere_goes_by_the_way_of_that_place(
     assert server.requests[0].headers["authorization"] == "Bearer 200"
 
 
+class Reading(httpx.Auth):
+    """A flow that looks into each answer, as far as it likes."""
+
+    def __init__(self, most: int | None) -> None:
+        self.most = most
+
+    async def async_auth_flow(self, request: httpx.Request) -> AsyncGenerator[httpx.Request, httpx.Response]:
+        response = yield request
+        if self.most is None:
+            await response.aread()
+        else:
+            async for _ in response.aiter_raw():
+                break
+
+
+@pytest.mark.parametrize("most", [None, 1])
+async def test_what_a_flow_has_read_the_client_has_too(server: FaultServer, connect: Connect, most: int | None) -> None:
+    server.decide = lambda request: Fault(packet=7)
+    await play(connect(server.base_url, auth=Reading(most)))
+
+
+async def test_a_flow_is_not_given_what_would_have_to_be_unpacked(server: FaultServer, connect: Connect) -> None:
+    packed = gzip.compress(b"0" * 10_000_000)
+    client = connect(server.base_url, auth=Reading(None), max_response_bytes=100_000)
+    server.script("list_environments", Fault(body=packed, headers={"Content-Encoding": "gzip"}))
+    with pytest.raises(errors.ProtocolError, match="gzip"):
+        await client.list_environments()
+    assert client.stats().bytes_received == len(packed)
+
+
+async def test_a_flow_that_fails_before_anything_was_sent_costs_no_result(server: FaultServer, connect: Connect) -> None:
+    class Expiring(httpx.Auth):
+        def auth_flow(self, request: httpx.Request) -> Generator[httpx.Request, httpx.Response, None]:
+            if request.url.path.endswith("/call"):
+                raise RuntimeError("t0ken is gone")
+            yield request
+
+    async with connect(server.base_url, auth=Expiring()).environment("fault").session(split="train", index=0) as session:
+        with pytest.raises(errors.ProtocolError, match="its authentication raised RuntimeError") as failed:
+            await session.call_tool("submit", {"answer": "right"})
+    assert "t0ken" not in str(failed.value)
+    assert server.calls == []
+
+
+@pytest.mark.parametrize(
+    ("auth", "answers"),
+    [
+        (Reading(None), [Fault(stall=b"\r\n\r\n")]),
+        (None, [Fault(status=307, headers={"Location": "/delete", "Content-Length": "9"}, stall=b"\r\n\r\n"), Fault(stall=0)]),
+    ],
+    ids=["a flow that reads", "a redirect"],
+)
+async def test_a_deletion_that_stalls_ends_by_its_limit(
+    server: FaultServer, connect: Connect, auth: httpx.Auth | None, answers: list[Fault]
+) -> None:
+    client = connect(server.base_url, auth=auth, timeout=Timeout(request=1.5), retry=Retry(attempts=1))
+    session = client.environment("fault").session(split="train", index=0)
+    await session.start()
+    server.script("delete", *answers)
+    async with asyncio.timeout(10):
+        await session.aclose()
+    assert client.stats().in_flight == 0
+
+
 async def test_digest_authentication(server: FaultServer, connect: Connect) -> None:
     challenge = 'Digest realm="ors", nonce="abc", qop="auth", algorithm=MD5'
     server.script("health", Fault(status=401, headers={"WWW-Authenticate": challenge}))
@@ -337,6 +402,12 @@ async def test_cookies_belong_to_a_session(server: FaultServer, connect: Connect
     for request in server.requests:
         cookies.setdefault(request.session_id, set()).add(request.headers.get("cookie"))
     assert cookies == {str(first.session_id): {"node=a"}, str(second.session_id): {"node=b"}, "": {None}}
+
+
+async def test_a_cookie_of_the_users_own_stays(server: FaultServer, connect: Connect) -> None:
+    server.script("create_session", Fault(headers={"Set-Cookie": "node=a"}))
+    await play(connect(server.base_url, headers={"Cookie": "login=yes"}))
+    assert [request.headers["cookie"] for request in server.requests[:2]] == ["login=yes", "login=yes; node=a"]
 
 
 async def test_cookies_do_not_pile_up(server: FaultServer, connect: Connect) -> None:
@@ -444,7 +515,7 @@ async def test_an_endless_redirect_ends(server: FaultServer, connect: Connect) -
     server.decide = lambda request: Fault(status=308, headers={"Location": "/health"})
     with pytest.raises(errors.ProtocolError, match="redirected more than 5 times"):
         await connect(server.base_url).health()
-    assert len(server.requests) == 5
+    assert len(server.requests) == 6
 
 
 async def test_a_redirect_that_would_turn_a_call_into_a_get_is_refused(server: FaultServer, connect: Connect) -> None:

@@ -6,7 +6,7 @@ from collections import Counter
 
 import pytest
 
-from ors_gym import errors
+from ors_gym import Retry, errors
 from ors_gym.testing import Fault, FaultServer
 from tests.client.conftest import Connect
 
@@ -106,3 +106,25 @@ async def test_the_servers_words_come_with_how_long_the_session_was_idle(server:
         with pytest.raises(errors.SessionLost):
             await session.call_tool("echo", {"text": "?"})
     assert client.stats().losses == 1
+
+
+async def test_a_request_that_is_tried_again_is_traffic(server: FaultServer, connect: Connect) -> None:
+    client = connect(server.base_url, keepalive=0.3, retry=Retry(backoff=0.1, max_backoff=0.1))
+    starting = Fault(status=503, headers={"X-Backend-State": "starting"})
+    server.script("prompt", *[starting] * 30)
+    async with client.environment("fault").session(split="train", index=0) as session:
+        await session.get_prompt()
+    assert server.received("ping") == []
+
+
+async def test_a_ping_of_a_session_that_is_starting_is_not_tried_for_ever(server: FaultServer, connect: Connect) -> None:
+    client = connect(server.base_url, keepalive=0.2)
+    server.decide = lambda request: (
+        Fault(status=503, headers={"X-Backend-State": "starting"}) if request.endpoint == "ping" else None
+    )
+    async with client.environment("fault").session(split="train", index=0):
+        await asyncio.sleep(0.5)
+    pings = len(server.received("ping"))
+    await asyncio.sleep(1.5)
+    assert 1 <= pings <= 2
+    assert len(server.received("ping")) <= pings + 1
