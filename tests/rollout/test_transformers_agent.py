@@ -2,6 +2,7 @@
 
 import asyncio
 import pickle
+import time
 from typing import Any
 
 import pytest
@@ -25,7 +26,7 @@ TEMPLATE = (
 
 
 class _Counting:
-    """A model, and the sizes of the batches that it was given."""
+    """A model that takes a while, as larger ones do, and the sizes of the batches that it was given."""
 
     def __init__(self, model: Any) -> None:
         self._model = model
@@ -33,6 +34,7 @@ class _Counting:
 
     def generate(self, **arguments: Any) -> Any:
         self.batches.append(len(arguments["input_ids"]))
+        time.sleep(0.05)
         return self._model.generate(**arguments)
 
     def __getattr__(self, name: str) -> Any:
