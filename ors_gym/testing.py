@@ -512,9 +512,7 @@ def _tool(name: str, **properties: str) -> dict[str, Any]:
 
 _TOOLS = [_tool("submit", answer="string"), _tool("echo", text="string"), _tool("slow", seconds="number"), _tool("fail")]
 _DISCOVERY = {
-    "tools": {
-        "tools": [_tool("submit", answer="string"), _tool("echo", text="string"), _tool("slow", seconds="number"), _tool("fail")]
-    },
+    "tools": {"tools": _TOOLS},
     "splits": [{"name": "train", "type": "train"}, {"name": "test", "type": "test"}],
 }
 

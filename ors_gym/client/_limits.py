@@ -113,9 +113,8 @@ class Attempts:
             self._made += 1
         tries = self._waits + self._made
         seconds = random.uniform(0, min(self._retry.backoff * 2.0 ** min(tries - 1, 60), self._retry.max_backoff))
-        if retry_after is not None and (
-            retry_after > 0 or tries == 1
-        ):  # one that says 0 for ever is not to be asked without a pause
+        # One that says 0 again and again is not to be asked without a pause.
+        if retry_after is not None and (retry_after > 0 or tries == 1):
             seconds = retry_after * random.uniform(1.0, 1.05)
         elapsed = time.monotonic() - self._begun
         if (not asked_to_wait and self._made >= self._retry.attempts) or (budget is not None and elapsed + seconds > budget):

@@ -63,8 +63,7 @@ class AsyncSession:
         self._started = self._closed = False
         self._deadline: float | None = None
         self._preparing = asyncio.Lock()
-        self._is_ready = False
-        self._prompt_answer: Answer | None = None
+        self._readiness: Answer | None = None
         self._prompt: Prompt | None = None
         self._tools: Tools | None = None
 
@@ -172,15 +171,10 @@ class AsyncSession:
         live = self._use("get_prompt")
         if self._prompt is None:
             with self._within_episode():
-                await self._ready(live)
-            self._prompt = self._prompt or self._decoded_prompt()
+                answer = await self._ready(live)
+            blocks: Blocks = answer.decode(blocks_adapter)
+            self._prompt = Prompt(blocks)
         return self._prompt
-
-    def _decoded_prompt(self) -> Prompt:
-        assert self._prompt_answer is not None
-        blocks: Blocks = self._prompt_answer.decode(blocks_adapter)
-        self._prompt_answer = None
-        return Prompt(blocks)
 
     async def list_tools(self) -> tuple[ToolSpec, ...]:
         """The tools of this task, shared ones included; asked for once.
@@ -265,21 +259,22 @@ class AsyncSession:
         left = None if self._deadline is None else self._deadline - time.monotonic()
         return limited("episode", self._timeout.episode, self, left=left)
 
-    async def _ready(self, live: Live) -> None:
-        """Asks for `/prompt`, which waits for `setup()`. A tool call may not wait for it: its silence would be a loss."""
-        if not self._is_ready:
+    async def _ready(self, live: Live) -> Answer:
+        """The answer of `/prompt`, which waits for `setup()`. A tool call may not wait for it: its silence would be a loss."""
+        if self._readiness is None:
             with limited("setup", self._timeout.setup, self):
                 async with self._preparing:
-                    if not self._is_ready:
+                    if self._readiness is None:
                         answer = await self._core.http.request(live.env_call("GET", "prompt"), limit="")
                         if answer.status != 200:
                             raise self._failure(live, answer)
-                        self._prompt_answer, self._is_ready = answer, True
+                        self._readiness = answer
+        return self._readiness
 
     def _failure(self, live: Live, answer: Answer) -> ORSError:
         """The error of an answer to a session's request that is not 200."""
         words = answer.words()
-        if answer.status == 500 and not self._is_ready:
+        if answer.status == 500 and self._readiness is None:
             message = f"{self.describe()}: its setup failed: {words}"
             return SessionSetupFailed(message, session_id=live.sid, status=answer.status, detail=words)
         if answer.status in (404, 410):

@@ -136,21 +136,21 @@ class Transport(httpx_aiohttp.HttpxAiohttpClient):
         self._routes: dict[str, tuple[aiohttp.ClientSession, dict[str, Any]]] = {}
 
     def transfer(
-        self, origin: str, method: str, url: str, headers: MultiMapping[str], content: bytes, timeouts: aiohttp.ClientTimeout
+        self, origin: str, method: str, url: str, headers: MultiMapping[str], content: bytes, limits: aiohttp.ClientTimeout
     ) -> Awaitable[Received]:
         """Sends a request. Its errors are aiohttp's own.
 
         Args:
             origin: A URL of the origin, always the same one, by which the way there is remembered.
             method, url, headers, content: The request.
-            timeouts: The limits that aiohttp keeps.
+            limits: Those that aiohttp keeps, from `timeouts`.
         """
         route = self._routes.get(origin)
         if route is None:
             route = self._routes[origin] = self._route(origin)
         connections, proxy = route
         answer = connections.request(
-            method, url, headers=headers, data=content or None, allow_redirects=False, timeout=timeouts, **proxy
+            method, url, headers=headers, data=content or None, allow_redirects=False, timeout=limits, **proxy
         )
         return cast(Awaitable[_Received], answer)
 

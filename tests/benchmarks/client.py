@@ -50,10 +50,7 @@ def _with_concurrency(base_url: str, quick: bool) -> Table:
     sides = [(OURS, 16, None), (OURS, 1024, None), (OURS, 1024, _RARELY), (RAW, 16, None), (RAW, 1024, None)]
     plays = {
         (client, in_flight, threshold): partial(
-            episodes,
-            *(client, base_url, "stub", "submit"),
-            *((50, 64) if quick else (counts[in_flight], in_flight)),
-            threshold,
+            episodes, client, base_url, "stub", "submit", 50 if quick else counts[in_flight], 64 if quick else in_flight, threshold
         )
         for client, in_flight, threshold in sides
     }

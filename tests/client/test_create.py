@@ -220,3 +220,10 @@ async def test_a_session_starts_once(server: FaultServer, client: AsyncORSClient
 def test_a_task_is_named_in_exactly_one_way(client: AsyncORSClient, task: dict[str, object]) -> None:
     with pytest.raises(ValueError):
         client.environment("fault").session(**task)  # type: ignore[arg-type]
+
+
+async def test_an_empty_prompt_is_asked_for_once_by_two_at_once(server: FaultServer, client: AsyncORSClient) -> None:
+    server.script("prompt", Fault(body=b"[]", delay=0.1))
+    async with client.environment("fault").session(split="train", index=0) as session:
+        assert await asyncio.gather(session.get_prompt(), session.get_prompt()) == [(), ()]
+    assert len(server.received("prompt")) == 1
