@@ -14,6 +14,7 @@ from multidict import CIMultiDict
 from ors_gym.client._config import Retry, Timeout
 from ors_gym.client._limits import Attempts, limited, retry_after
 from ors_gym.client._messages import TRANSPORT_ERRORS, Answer, Broken, Call, Reply
+from ors_gym.client._pace import Pace
 from ors_gym.client._stats import Counters, Event, EventHook, RequestTrace, fire
 from ors_gym.client._transport import Body, Received, Transport, WasRead, as_sent, classify, drain, timeouts
 from ors_gym.errors import ProtocolError, SessionClosed
@@ -47,6 +48,7 @@ class Http:
         self._transport = transport
         self._auth = auth
         self._hooks = hooks
+        self._pace = Pace()
         self.timeout = timeout
         self.retry = retry
         self.max_response_bytes = max_response_bytes
@@ -71,6 +73,7 @@ class Http:
             Broken: No answer came.
             ProtocolError: It was redirected to another origin, or endlessly.
         """
+        await self._pace.turn()
         if self.closed:
             raise SessionClosed(f"{call.describe()}: the client is closed")
         started_at = self._begun(call)

@@ -13,9 +13,11 @@ from typing import Any, Protocol, cast
 import aiohttp
 import httpx
 import httpx_aiohttp
+from aiohttp.client_proto import ResponseHandler
+from aiohttp.tracing import Trace
 from multidict import MultiMapping
 
-from ors_gym.client._limits import time_exceeded
+from ors_gym.client._limits import limited, time_exceeded
 from ors_gym.client._messages import TRANSPORT_ERRORS, Broken, Call, shorten
 from ors_gym.errors import ConnectionFailed, ORSError, ProtocolError
 
@@ -173,9 +175,33 @@ def timeouts(connect: float | None, silence: float | None) -> aiohttp.ClientTime
     return aiohttp.ClientTimeout(sock_connect=connect, sock_read=silence)
 
 
+@dataclass(frozen=True)
+class _Connecting:
+    """What is limited while a connection is opened."""
+
+    origin: str
+    session_id = None
+
+    def describe(self) -> str:
+        return f"connecting to {self.origin}"
+
+
+class _Connector(aiohttp.TCPConnector):
+    """Keeps the limit on connecting, from the look-up of the name to the end of the TLS handshake, in a `Cleanup` too.
+
+    aiohttp's own begins anew for each address of a host, and is an `asyncio.timeout`.
+    """
+
+    async def _create_connection(
+        self, req: aiohttp.ClientRequest, traces: list[Trace], timeout: aiohttp.ClientTimeout
+    ) -> ResponseHandler:
+        with limited("connect", timeout.sock_connect, _Connecting(str(req.url.origin()))):
+            return await super()._create_connection(req, traces, aiohttp.ClientTimeout())
+
+
 def _connections(tls: ssl.SSLContext) -> aiohttp.ClientSession:
     """aiohttp's connections without a limit, and without its cookies: those belong to a session here."""
-    connector = aiohttp.TCPConnector(limit=0, ssl=tls, keepalive_timeout=_IDLE_CONNECTION)
+    connector = _Connector(limit=0, ssl=tls, keepalive_timeout=_IDLE_CONNECTION)
     return aiohttp.ClientSession(
         connector=connector, cookie_jar=aiohttp.DummyCookieJar(), response_class=_Received, auto_decompress=False
     )

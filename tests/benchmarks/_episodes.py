@@ -1,10 +1,9 @@
 """Plays episodes, and tells what that cost. A process of its own, so that no client pays for what another one imports.
 
-`python -m tests.benchmarks._episodes CLIENT BASE_URL ENV_NAME TOOL COUNT IN_FLIGHT [GC_THRESHOLD]`
+`python -m tests.benchmarks._episodes CLIENT BASE_URL ENV_NAME TOOL COUNT IN_FLIGHT`
 """
 
 import asyncio
-import gc
 import json
 import sys
 import time
@@ -24,7 +23,5 @@ async def play(client: str, base_url: str, env_name: str, tool: str, count: int,
 
 if __name__ == "__main__":
     raise_descriptor_limit()
-    client, base_url, env_name, tool, count, in_flight, *threshold = sys.argv[1:]
-    if threshold:
-        gc.set_threshold(int(threshold[0]))
+    client, base_url, env_name, tool, count, in_flight = sys.argv[1:]
     print(json.dumps(asyncio.run(play(client, base_url, env_name, tool, int(count), int(in_flight)))))

@@ -33,9 +33,7 @@ def medians(rows: list[tuple[float, ...]]) -> tuple[float, ...]:
     return tuple(statistics.median(column) for column in zip(*rows, strict=True))
 
 
-def episodes(
-    client: str, base_url: str, env_name: str, tool: str, count: int, in_flight: int, gc_threshold: int | None = None
-) -> tuple[float, float]:
+def episodes(client: str, base_url: str, env_name: str, tool: str, count: int, in_flight: int) -> tuple[float, float]:
     """Plays episodes in a process of their own.
 
     Args:
@@ -43,13 +41,11 @@ def episodes(
         base_url, env_name, tool: What is played.
         count: How many episodes.
         in_flight: How many at once.
-        gc_threshold: New objects until the garbage collector looks at them, if not Python's own 700.
 
     Returns:
         CPU seconds of the client for 1,000 episodes, and episodes a second.
     """
-    played = [client, base_url, env_name, tool, str(count), str(in_flight), *([str(gc_threshold)] if gc_threshold else [])]
-    command = [sys.executable, "-m", "tests.benchmarks._episodes", *played]
+    command = [sys.executable, "-m", "tests.benchmarks._episodes", client, base_url, env_name, tool, str(count), str(in_flight)]
     cpu, pace = json.loads(subprocess.run(command, stdout=subprocess.PIPE, check=True).stdout)
     return cpu, pace
 

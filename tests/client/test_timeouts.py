@@ -4,20 +4,22 @@ import asyncio
 import socket
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from urllib.parse import urlsplit
 
 import pytest
 
 from ors_gym import errors
-from ors_gym.client import AsyncSession, Timeout
+from ors_gym.client import AsyncSession, RequestTrace, Timeout
 from ors_gym.testing import Fault, FaultServer
 from tests.client.conftest import Connect
 
 
 @contextmanager
-def socket_that_does_not_accept() -> Iterator[str]:
+def socket_that_does_not_accept(base_url: str = "http://127.0.0.1:0") -> Iterator[str]:
     """A listening socket whose queue is full: a connection to it is neither accepted nor refused."""
     with socket.socket() as listener, ExitStack() as stack:
-        listener.bind(("127.0.0.1", 0))
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind(("127.0.0.1", urlsplit(base_url).port))
         listener.listen(0)
         for _ in range(3):
             filler = stack.enter_context(socket.socket())
@@ -34,6 +36,32 @@ async def test_connect(connect: Connect) -> None:
                 await client.health()
     assert isinstance(raised.value, TimeoutError)
     assert client.stats().requests == 4
+
+
+async def test_connect_holds_for_a_deletion_which_nothing_cancels(connect: Connect, caplog: pytest.LogCaptureFixture) -> None:
+    with FaultServer() as server:
+        client = connect(server.base_url, timeout=Timeout(connect=0.05))
+        session = await client.environment("fault").session(split="train", index=0).start()
+    with socket_that_does_not_accept(server.base_url):
+        async with asyncio.timeout(20):
+            await session.aclose()
+        assert "took longer than Timeout(connect=0.05)" in caplog.text
+        await client.aclose()
+
+
+async def test_connect_holds_for_a_creation_which_nothing_cancels(connect: Connect) -> None:
+    with FaultServer() as server, ExitStack() as stack:
+
+        def stop_accepting(trace: RequestTrace) -> None:
+            if trace.url.endswith("create_session"):
+                server.close()
+                stack.enter_context(socket_that_does_not_accept(server.base_url))
+
+        server.script("create_session", Fault(headers={"Connection": "close"}))
+        client = connect(server.base_url, timeout=Timeout(connect=0.05), event_hooks={"response": [stop_accepting]})
+        async with asyncio.timeout(20):
+            with pytest.raises(errors.TimeoutExceeded, match=r"POST .*/create.*: took longer than Timeout\(connect=0.05\)"):
+                await client.environment("fault").session(split="train", index=0).start()
 
 
 @pytest.mark.parametrize("fault", [Fault(stall=0), Fault(stall=b"\r\n\r\n"), Fault(stall=b'{"num')], ids=["none", "head", "half"])
