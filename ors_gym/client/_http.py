@@ -189,9 +189,12 @@ class Http:
             while True:
                 if self.closed:
                     raise SessionClosed(f"{request.method} {request.url}: the client was closed meanwhile")
-                origin = str(request.url.copy_with(raw_path=b"/"))
+                url = request.url
+                if "Authorization" in request.headers:
+                    url = url.copy_with(userinfo=b"")  # aiohttp takes one or the other
+                origin = str(url.copy_with(raw_path=b"/"))
                 headers, content = CIMultiDict(request.headers.multi_items()), await request.aread()
-                received = await self._transport.transfer(origin, request.method, str(request.url), headers, content, limits)
+                received = await self._transport.transfer(origin, request.method, str(url), headers, content, limits)
                 body = Body(received, self.max_response_bytes)
                 answer = httpx.Response(received.status, headers=as_sent(received), stream=body, request=request)
                 try:

@@ -46,11 +46,11 @@ class Cookies:
         """Keeps the cookies that an answer from `url` sets, as long as they are not too many. They are ASCII (RFC 6265, 4.1.1)."""
         if "Set-Cookie" in headers:
             self._jar = self._jar or httpx.Cookies()
-            left = self._most - len(self._jar.jar)
-            if left > 0:
-                cookies = [value for value in headers.getall("Set-Cookie")[:left] if value.isascii() and value.isprintable()]
-                setting = [("Set-Cookie", cookie) for cookie in cookies]
-                self._jar.extract_cookies(httpx.Response(200, headers=setting, request=httpx.Request("GET", url)))
+            cookies = [value for value in headers.getall("Set-Cookie") if value.isascii() and value.isprintable()]
+            setting = [("Set-Cookie", cookie) for cookie in cookies]
+            self._jar.extract_cookies(httpx.Response(200, headers=setting, request=httpx.Request("GET", url)))
+            for cookie in list(self._jar.jar)[self._most :]:
+                self._jar.delete(cookie.name, cookie.domain, cookie.path)
 
 
 @dataclass(slots=True)

@@ -7,7 +7,7 @@ import os
 import ssl
 from collections.abc import AsyncIterator, Awaitable
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, lru_cache
 from typing import Any, Protocol, cast
 
 import aiohttp
@@ -169,7 +169,7 @@ class Transport(httpx_aiohttp.HttpxAiohttpClient):
         return transport.client, {"proxy": str(proxy.url), "proxy_auth": credentials, "proxy_headers": proxy.headers}
 
 
-@cache
+@lru_cache
 def timeouts(connect: float | None, silence: float | None) -> aiohttp.ClientTimeout:
     """The limits that aiohttp keeps: seconds to connect, and without a byte until the connection counts as broken."""
     return aiohttp.ClientTimeout(sock_connect=connect, sock_read=silence)

@@ -277,6 +277,20 @@ async def test_a_flow_that_asks_elsewhere_goes_by_the_way_of_that_place(
     assert server.requests[0].headers["authorization"] == "Bearer 200"
 
 
+@pytest.mark.parametrize(("header", "sent"), [({}, "Basic dTpw"), ({"Authorization": "Bearer x"}, "Bearer x")])
+async def test_a_flow_may_ask_a_url_with_a_password(
+    server: FaultServer, connect: Connect, header: dict[str, str], sent: str
+) -> None:
+    class FromIssuer(httpx.Auth):
+        def auth_flow(self, request: httpx.Request) -> Generator[httpx.Request, httpx.Response, None]:
+            yield httpx.Request("GET", issuer.base_url.replace("://", "://u:p@") + "/health", headers=header)
+            yield request
+
+    with FaultServer() as issuer:
+        assert await connect(server.base_url, auth=FromIssuer()).health()
+        assert issuer.requests[0].headers["authorization"] == sent
+
+
 class Reading(httpx.Auth):
     """A flow that looks into each answer, as far as it likes."""
 
@@ -415,7 +429,11 @@ async def test_cookies_do_not_pile_up(server: FaultServer, connect: Connect) -> 
     async with connect(server.base_url).environment("fault").session(split="train", index=0) as session:
         for _ in range(100):
             await session.ping()
-    assert len(server.requests[-1].headers["cookie"]) < 4000
+        server.decide = lambda request: Fault(headers={"Set-Cookie": "c5=changed"})
+        await session.ping()
+    cookies = server.requests[-1].headers["cookie"]
+    assert len(cookies) < 4000
+    assert "c5=changed;" in cookies
 
 
 @pytest.mark.parametrize("auth", [None, httpx.DigestAuth("user", "password")], ids=["plain", "with a flow"])
