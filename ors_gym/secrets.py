@@ -112,6 +112,11 @@ class Redactor:
         other.add(*secrets)
         return other
 
+    @property
+    def longest(self) -> int:
+        """The length of the longest text that it replaces, or 1: so much may be a part of one at the end of a text that was cut."""
+        return max(map(len, self._forms), default=1)
+
     def redact(self, text: str) -> str:
         """`text` with every known secret replaced by `[redacted]`."""
         for form in self._forms:

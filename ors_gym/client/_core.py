@@ -6,7 +6,7 @@ import os
 import threading
 import weakref
 from concurrent.futures import CancelledError
-from dataclasses import asdict
+from dataclasses import asdict, replace
 
 import httpx
 from multidict import CIMultiDict
@@ -26,6 +26,7 @@ from ors_gym.secrets import Redactor
 
 logger = logging.getLogger("ors_gym.client")
 
+_PING_SECONDS = 10.0  # that a keepalive ping may take: others wait for their turn
 _PING_AGAIN = 1.0  # seconds after which a keepalive ping that failed is tried again
 _CLOSE_SECONDS = 30.0  # that deletions may take when the client is closed
 _CREATE_GRACE = 5.0  # seconds that a `/create` of a cancelled caller may still take, until it is deleted unanswered
@@ -185,7 +186,8 @@ class Core:
             if not creation.cancelled():
                 creation.exception()  # nobody else asks for it
         try:
-            answer = await self.http.request(live.call("POST", "delete"))
+            attempts = Attempts(self.http.retry, patience=self.http.retry.total)
+            answer = await self.http.request(live.call("POST", "delete"), attempts=attempts)
         except ORSError as error:
             self._not_deleted(live, str(error))
         except asyncio.CancelledError:
@@ -203,18 +205,24 @@ class Core:
     async def _keep(self, session: Alive) -> None:
         """Pings a session; a ping that fails is tried once more, and the next one comes at its time."""
         assert isinstance(session, Live)
+        timeout = replace(session.timeout, request=min(_PING_SECONDS, session.timeout.request or _PING_SECONDS))
         for last in (False, True):
             try:
-                if (await self.ping(session, Attempts(Retry(attempts=1), patience=0.0))).status in (200, 404, 410):
+                answer = await self.ping(session, Attempts(Retry(attempts=1), patience=0.0), timeout)
+                if answer.status in (404, 410):
+                    self.lost(session, session.gone)
+                if answer.status in (200, 404, 410):
                     return
             except ORSError as error:
                 logger.info("keepalive: %s", error)
             if not last:
                 await asyncio.sleep(_PING_AGAIN)
 
-    async def ping(self, live: Live, attempts: Attempts | None = None) -> Answer:
+    async def ping(self, live: Live, attempts: Attempts | None = None, timeout: Timeout | None = None) -> Answer:
         """Asks the server whether it has the session; 404 and 410 mean that it is gone, and are noted on it."""
-        answer = await self.http.request(live.call("POST", "ping"), attempts=attempts)
+        call = live.call("POST", "ping")
+        call.timeout = timeout or call.timeout
+        answer = await self.http.request(call, attempts=attempts)
         if answer.status in (404, 410):
             live.gone = live.gone or f"a ping was answered with HTTP {answer.status}: {answer.words()}"
         return answer
@@ -227,8 +235,10 @@ class Core:
         return alive
 
     def lost(self, live: Live, reason: str) -> SessionLost:
-        """The error of a session that is gone; it is counted."""
-        self.http.counters.losses += 1
+        """The error of a session that is gone; the first is counted."""
+        if not live.loss_counted:
+            live.loss_counted = True
+            self.http.counters.losses += 1
         live.gone = reason
         message = f"{live.describe()} is gone: {reason}; it had been idle for {live.idle:.0f} s"
         return SessionLost(message, session_id=live.sid, detail=reason)

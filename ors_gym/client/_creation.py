@@ -126,7 +126,7 @@ class Creation:
             core.release(live)  # nothing was posted, so there is nothing to delete
             if broken.retryable:
                 return _Refusal(broken.error)
-            raise broken.error from broken.__cause__
+            raise broken.error from None
         except BaseException:
             await core.delete(live)
             raise

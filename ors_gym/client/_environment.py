@@ -111,7 +111,7 @@ class AsyncEnvironment:
         self._discovering = asyncio.Lock()
 
     def __repr__(self) -> str:
-        return f"<AsyncEnvironment {self._env_name or '(the first)'!r} of {self._client.base_url}>"
+        return self._core.redactor.redact(f"<AsyncEnvironment {self._env_name or '(the first)'!r} of {self._client.base_url}>")
 
     @property
     def client(self) -> "AsyncORSClient":
@@ -223,7 +223,8 @@ class AsyncEnvironment:
             try:
                 quote_segment(names[0])
             except ValueError as error:
-                raise ProtocolError(f"{self._client.base_url} lists an environment that cannot be asked for: {error}") from None
+                words = self._core.redactor.redact(str(error))
+                raise ProtocolError(f"{self._client.base_url} lists an environment that cannot be asked for: {words}") from None
             self._env_name = names[0]
         return self._env_name
 

@@ -17,7 +17,7 @@ from ors_gym.client._messages import TRANSPORT_ERRORS, Answer, Broken, Call, Rep
 from ors_gym.client._pace import Pace
 from ors_gym.client._stats import Counters, Event, EventHook, RequestTrace, fire
 from ors_gym.client._transport import Body, Received, Transport, WasRead, as_sent, classify, drain, timeouts
-from ors_gym.errors import ProtocolError, SessionClosed
+from ors_gym.errors import ORSError, ProtocolError, SessionClosed, TimeoutExceeded
 
 _MAX_REDIRECTS = 5
 _RETRIED = frozenset({429, 502, 503, 504})
@@ -91,7 +91,7 @@ class Http:
         except TRANSPORT_ERRORS as failure:
             broken = self.classify(call, failure)
             self.ended(call, started_at, error=str(broken))
-            raise broken from failure
+            raise broken from None  # the failure itself may show the request's headers, or what the server sent
         except BaseException as failure:
             self.ended(call, started_at, error=str(failure) or type(failure).__name__)
             raise
@@ -152,11 +152,14 @@ class Http:
         while True:
             try:
                 answer = await self.exchange(call, limit=limit)
+            except TimeoutExceeded:
+                call.server.went_down()
+                raise
             except Broken as broken:
-                if not broken.sent:
+                if broken.retryable:
                     call.server.went_down()
-                if not broken.retryable:
-                    raise broken.error from broken.__cause__
+                else:
+                    raise broken.error from None
                 await attempts.pause(broken.error)
             else:
                 if answer.status not in _RETRIED:
@@ -184,7 +187,7 @@ class Http:
         try:
             try:
                 request = await anext(flow)
-            except TRANSPORT_ERRORS as error:  # nothing was sent
+            except Exception as error:  # nothing was sent
                 raise ProtocolError(f"{request.method} {request.url}: its authentication raised {type(error).__name__}") from error
             while True:
                 if self.closed:
@@ -201,8 +204,10 @@ class Http:
                     request = await flow.asend(answer)
                 except StopAsyncIteration:
                     return WasRead(received, body.pieces)
-                except BaseException:
+                except BaseException as error:
                     await received.aclose()
+                    if isinstance(error, Exception) and not isinstance(error, (*TRANSPORT_ERRORS, ORSError)):
+                        raise RuntimeError(f"its authentication raised {type(error).__name__}") from error
                     raise
                 await drain(received)
         finally:

@@ -1,6 +1,7 @@
 """Bytes from a server → validated values, or a `ProtocolError` that says what was wrong."""
 
 import json
+import math
 from typing import Any, NoReturn, TypeVar
 
 import pydantic_core
@@ -18,11 +19,11 @@ def decode(adapter: TypeAdapter[T], payload: bytes | str) -> T:
     """`payload` as JSON, validated.
 
     Raises:
-        BadPayload: It is not UTF-8, not JSON, nested too deep, or of other types.
+        BadPayload: It is not UTF-8, not JSON, nested too deep, or of other types; or a number is too large, such as 1e400.
     """
     value = parse(payload)
     try:
-        return adapter.validate_python(value)
+        validated = adapter.validate_python(value)
     except ValidationError as error:
         problems = [
             f"{'.'.join(map(str, problem['loc'])) or 'the answer'}: {problem['msg']}"
@@ -31,6 +32,8 @@ def decode(adapter: TypeAdapter[T], payload: bytes | str) -> T:
         raise BadPayload("; ".join(problems)) from None
     except RecursionError:
         raise BadPayload("JSON is nested too deep") from None
+    _refuse_infinite(value)
+    return validated
 
 
 def parse(payload: bytes | str) -> Any:
@@ -63,6 +66,18 @@ def dump(value: Any) -> bytes:
         TypeError: A value that JSON has not.
     """
     return _encoder.encode(value).encode("ascii")
+
+
+def _refuse_infinite(value: Any) -> None:
+    left = [value]
+    while left:
+        one = left.pop()
+        if isinstance(one, dict):
+            left.extend(one.values())
+        elif isinstance(one, list):
+            left.extend(one)
+        elif isinstance(one, float) and math.isinf(one):
+            raise BadPayload("a number is too large")
 
 
 def _refuse_constant(name: str) -> NoReturn:

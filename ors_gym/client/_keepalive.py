@@ -5,10 +5,11 @@ import heapq
 import itertools
 import random
 import time
-from collections.abc import Awaitable, Callable
+from collections import defaultdict
+from collections.abc import Awaitable, Callable, Hashable
 from typing import Protocol
 
-_AT_ONCE = 32
+_AT_ONCE = 64  # pings of one server
 
 
 class Alive(Protocol):
@@ -16,6 +17,10 @@ class Alive(Protocol):
 
     last_request: float
     """When a request with its id was last sent, by `time.monotonic`."""
+
+    @property
+    def server(self) -> Hashable:
+        """The server that has it."""
 
     @property
     def kept(self) -> bool:
@@ -38,7 +43,7 @@ class Keepalive:
         self._open = 0
         self._pinging: set[asyncio.Task[None]] = set()
         self._timer: asyncio.TimerHandle | None = None
-        self._slots = asyncio.Semaphore(_AT_ONCE)
+        self._slots: defaultdict[Hashable, asyncio.Semaphore] = defaultdict(lambda: asyncio.Semaphore(_AT_ONCE))
 
     def add(self, session: Alive) -> None:
         """Keeps a session from now until it is not open any more."""
@@ -95,7 +100,7 @@ class Keepalive:
         self._arm()
 
     async def _keep(self, session: Alive) -> None:
-        async with self._slots:
+        async with self._slots[session.server]:  # one that hangs holds up nobody else's
             await self._ping(session)
         if session.kept and self._seconds is not None:
             self._push(session)

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 _MAX_WORDS = 2000
+_MAX_BODY = 65536  # of an answer that is no result
 TRANSPORT_ERRORS = (httpx.HTTPError, aiohttp.ClientError, OSError, RuntimeError)
 
 
@@ -156,7 +157,7 @@ class Reply:
                 self.count(chunk)
                 chunks.append(chunk)
         except TRANSPORT_ERRORS as failure:
-            raise self.broken(failure) from failure
+            raise self.broken(failure) from None
         return Answer(self.call, self.status, self.headers, b"".join(chunks))
 
     def count(self, chunk: bytes) -> None:
@@ -214,7 +215,9 @@ class Answer:
             raise self.broken_standard(str(problem)) from None
 
     def parsed(self) -> Any:
-        """The body as JSON, or None if it is none."""
+        """The body as JSON, or None if it is none, or longer than any message should be."""
+        if len(self.body) > _MAX_BODY:
+            return None
         try:
             return parse(self.body)
         except BadPayload:
@@ -224,11 +227,17 @@ class Answer:
         """The server's own words about what went wrong, redacted and shortened."""
         body = self.parsed()
         if body is None:
-            body = self.body[: 4 * _MAX_WORDS].decode("utf-8", "replace")
+            return shorten(self._beginning())
         detail = body.get("detail", body.get("error", body)) if isinstance(body, dict) else body
         if isinstance(detail, list):
             detail = "; ".join(_problem(problem) for problem in detail)
         return shorten(self.call.redactor.redact(detail if isinstance(detail, str) else repr(detail)))
+
+    def _beginning(self) -> str:
+        """The beginning of the body, redacted, without what may be a part of a secret that was cut."""
+        redactor = self.call.redactor
+        text = redactor.redact(self.body[:_MAX_BODY].decode("utf-8", "replace"))
+        return text if len(self.body) <= _MAX_BODY else text[: -redactor.longest]
 
     def refuses_field(self, name: str) -> bool:
         """Whether it is a refusal of a field in the body."""
@@ -270,7 +279,7 @@ def _broken_standard(answer: Reply | Answer, problem: str) -> ProtocolError:
     call = answer.call
     message = f"{call.describe()}: {call.redactor.redact(problem)}"
     if encoding := answer.headers.get("content-encoding"):
-        message += f" (it has content-encoding {shorten(encoding, 50)!r}, which was not asked for)"
+        message += f" (it has content-encoding {shorten(call.redactor.redact(encoding), 50)!r}, which was not asked for)"
     return ProtocolError(message, session_id=call.session_id, status=answer.status)
 
 

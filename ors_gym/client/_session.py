@@ -69,7 +69,7 @@ class AsyncSession:
 
     def __repr__(self) -> str:
         state = "closed" if self._closed else "open" if self._live else "not started"
-        return f"<AsyncSession {self.session_id or '?'} of {self.env_name!r} on {self._task.key!r}, {state}>"
+        return self._redactor.redact(f"<AsyncSession {self.session_id or '?'} of {self.env_name!r} on {self._task.key!r}, {state}>")
 
     @property
     def session_id(self) -> str | None:
@@ -102,7 +102,7 @@ class AsyncSession:
         Raises:
             SessionSetupFailed: The environment could not be built for this task.
             RequestRejected: There is no such environment, split or index.
-            TimeoutExceeded: It took longer than `Timeout.setup`.
+            TimeoutExceeded: It took longer than `Timeout.setup` or `Timeout.episode`, which begin when `max_sessions` lets it.
             ConnectionFailed, ServerError, ProtocolError: The server did not create it.
             SessionClosed: It was started before, or the client is closed.
             ValueError: The task is not JSON.
@@ -113,22 +113,20 @@ class AsyncSession:
         if self._started:
             raise SessionClosed(f"{self!r} was started before; make another one")
         self._started = True
-        started_at = time.monotonic()
-        with limited("setup", self._timeout.setup, self):
-            env_name = self._task.env_name or await self._environment.resolve()
-            creation = Creation(self._core, env_name, self._task, self._secrets, self._timeout, self._redactor)
-            await self._core.take_slot()
-            try:
-                self._live = await creation.run()
-            finally:
-                if self._live is None:
-                    self._core.free_slot()
+        await self._core.take_slot()
+        if self._timeout.episode is not None:
+            self._deadline = time.monotonic() + self._timeout.episode
+        try:
+            with self._within_episode(), limited("setup", self._timeout.setup, self):
+                env_name = self._task.env_name or await self._environment.resolve()
+                self._live = await Creation(self._core, env_name, self._task, self._secrets, self._timeout, self._redactor).run()
+        finally:
+            if self._live is None:
+                self._core.free_slot()
         if self._closed:
             await self._end(self._live)
             raise SessionClosed(f"{self!r} was closed while it was started")
         self._core.http.counters.sessions_started += 1
-        if self._timeout.episode is not None:
-            self._deadline = started_at + self._timeout.episode
         return self
 
     async def aclose(self) -> None:
@@ -252,7 +250,7 @@ class AsyncSession:
         if live is None or self._closed or not live.open:
             raise SessionClosed(f"{what}: {self.describe()} is {'closed' if self._started else 'not started: use `async with`'}")
         if live.gone:
-            raise SessionLost(f"{what}: {self.describe()} is gone: {live.gone}", session_id=live.sid)
+            raise self._core.lost(live, live.gone)
         return live
 
     def _within_episode(self) -> AbstractContextManager[None]:

@@ -82,7 +82,7 @@ class _Text:
         except UnicodeDecodeError as error:
             raise reply.broken_standard(f"the event stream is not UTF-8: {error.reason}") from None
         except TRANSPORT_ERRORS as failure:
-            raise reply.broken(failure) from failure
+            raise reply.broken(failure) from None
 
 
 def is_event_stream(headers: Mapping[str, str]) -> bool:

@@ -59,9 +59,9 @@ class ToolRun:
                 outcome = await self._post()
             except Broken as broken:
                 if not self.task_id and broken.sent:
-                    raise self._lost(str(broken)) from broken.__cause__
+                    raise self._lost(str(broken)) from None
                 if not self.task_id and not broken.retryable:
-                    raise broken.error from broken.__cause__
+                    raise broken.error from None
                 failure, delay, asked_to_wait = broken.error, None, False
             else:
                 if isinstance(outcome, Outcome):

@@ -101,6 +101,7 @@ DEEP = "[" * 100_000 + "]" * 100_000
         (result().replace('"blocks"', '"reward": NaN, "blocks"'), "not JSON: NaN is no JSON value"),
         (result().replace('"blocks"', '"reward": -Infinity, "blocks"'), "not JSON: -Infinity is no JSON value"),
         (result(metadata={"a": "X"}).replace('"X"', "NaN"), "NaN is no JSON value"),
+        (result(metadata={"a": ["X"]}).replace('"X"', "-1e400"), "a number is too large"),
         (result(finished="yes"), "finished: Input should be a valid boolean"),
         (result(finished=1), "finished: Input should be a valid boolean"),
         (result(metadata=[1]), "metadata: Input should be a valid dictionary"),
