@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from ors_gym.client import AsyncEnvironment, AsyncORSClient, ORSClient, Timeout
+from ors_gym.client import AsyncEnvironment, AsyncORSClient, ORSClient, Retry, Timeout, _cleanup, _core
 from ors_gym.errors import ORSError, SessionClosed
 from ors_gym.portal import portal
 from ors_gym.testing import Fault, FaultServer
@@ -159,6 +159,72 @@ async def test_a_deletion_that_fails_is_logged_and_raises_nothing(
     async with environment.session(split="train", index=0):
         pass
     assert "teardown failed" in caplog.text
+
+
+async def test_a_deletion_that_is_put_off_again_and_again_ends_by_the_budget_of_retries(
+    server: FaultServer, connect: Connect, caplog: pytest.LogCaptureFixture
+) -> None:
+    environment = connect(server.base_url, retry=Retry(total=0.5)).environment("fault")
+    async with asyncio.timeout(20):
+        async with environment.session(split="train", index=0):
+            server.script("delete", *[Fault(status=503, headers={"X-Backend-State": "starting"})] * 50)
+    assert "may be left on its server" in caplog.text
+
+
+async def test_a_creation_that_never_ends_is_not_waited_for_without_end(
+    server: FaultServer, environment: AsyncEnvironment, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(_core, "_CREATE_GRACE", 0.2)
+    server.script("create", Fault(stall=0))
+    starting = asyncio.create_task(environment.session(split="train", index=0).start())
+    await asyncio.to_thread(server.wait_for, "create")
+    starting.cancel()
+    async with asyncio.timeout(20):
+        with pytest.raises(asyncio.CancelledError):
+            await starting
+    assert len(server.received("delete")) == 1
+
+
+async def test_closing_gives_deletions_that_failed_another_try_and_is_over_in_time(
+    server: FaultServer, connect: Connect, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(_core, "_CLOSE_SECONDS", 0.5)
+    client = connect(server.base_url, retry=Retry(attempts=1))
+    server.script("delete", Fault(status=503))
+    async with client.environment("fault").session(split="train", index=0):
+        pass
+    assert len(server.sessions) == 1
+    hanging = client.environment("fault").session(split="train", index=1)
+    await hanging.start()
+    server.decide = lambda request: Fault(stall=0) if request.session_id == hanging.session_id else None
+    async with asyncio.timeout(20):
+        await client.aclose()
+    assert server.sessions == {hanging.session_id}
+
+
+def test_many_without_a_loop(server: FaultServer) -> None:
+    async def leave_open(client: AsyncORSClient) -> None:
+        await asyncio.gather(*(client.environment("fault").session(split="train", index=0).start() for _ in range(100)))
+
+    client = AsyncORSClient(server.base_url)
+    asyncio.run(leave_open(client))
+    server.decide = lambda request: Fault(delay=0.3)  # half a minute, one after another
+    client._core.delete_without_loop()
+    once_each(server)
+
+
+def test_those_for_which_no_time_is_left_are_counted(
+    server: FaultServer, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def leave_open(client: AsyncORSClient) -> None:
+        await asyncio.gather(*(client.environment("fault").session(split="train", index=0).start() for _ in range(50)))
+
+    monkeypatch.setattr(_cleanup, "_LAST_RESORT_SECONDS", 1.0)
+    client = AsyncORSClient(server.base_url)
+    asyncio.run(leave_open(client))
+    server.decide = lambda request: Fault(stall=0)
+    client._core.delete_without_loop()
+    assert "34 more sessions may be left" in caplog.text
 
 
 async def test_a_deletion_that_is_not_answered_ends_at_the_limit_of_a_request(

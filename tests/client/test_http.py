@@ -335,6 +335,26 @@ async def test_a_flow_that_fails_before_anything_was_sent_costs_no_result(server
     assert server.calls == []
 
 
+async def test_a_flow_that_fails_at_an_answer_is_a_failure_like_any_other(
+    server: FaultServer, connect: Connect, caplog: pytest.LogCaptureFixture
+) -> None:
+    class Failing(httpx.Auth):
+        def auth_flow(self, request: httpx.Request) -> Generator[httpx.Request, httpx.Response, None]:
+            yield request
+            if failing:
+                raise KeyError("t0ken")
+
+    failing = False
+    async with connect(server.base_url, auth=Failing()).environment("fault").session(split="train", index=0) as session:
+        await session.get_prompt()
+        failing = True
+        with pytest.raises(errors.ResultLost, match="its authentication raised KeyError") as lost:
+            await session.call_tool("submit", {"answer": "right"})
+    assert "t0ken" not in str(lost.value)
+    assert len(server.calls) == 1
+    assert "may be left on its server" in caplog.text
+
+
 @pytest.mark.parametrize(
     ("auth", "answers"),
     [

@@ -63,9 +63,13 @@ async def test_only_404_and_410_mean_that_the_session_is_gone(server: FaultServe
         await session.get_prompt()
         server.script("ping", Fault(status=status, body=b'{"detail": "reaped"}'))
         await asyncio.to_thread(server.wait_for, "ping", 1)
-        with pytest.raises(errors.SessionLost, match=f"HTTP {status}: reaped"):
+        with pytest.raises(errors.SessionLost, match=rf"HTTP {status}: reaped; it had been idle for \d+ s") as lost:
             while True:
                 await session.call_tool("echo", {"text": "?"})
+        assert "reaped" in lost.value.detail
+        with pytest.raises(errors.SessionLost):
+            await session.ping()
+        assert environment.client.stats().losses == 1
 
 
 async def test_many_idle_sessions_are_each_pinged_about_once_a_period(server: FaultServer, connect: Connect) -> None:

@@ -1,5 +1,6 @@
 """No secret and no key appears in a repr, a log record at any level, or an exception; observations are left alone."""
 
+import asyncio
 import base64
 import json
 import logging
@@ -136,3 +137,64 @@ def test_a_proxys_password_is_a_secret() -> None:
     assert client._core.redactor.redact(f"407 for {PASSWORD}") == "407 for [redacted]"
     client = AsyncORSClient("http://localhost", proxy=httpx.Proxy("http://proxy", auth=("user", PASSWORD)))
     assert client._core.redactor.redact(f"407 for {PASSWORD}") == "407 for [redacted]"
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [
+        Fault(body=b"{", headers={"Content-Encoding": API_KEY}),
+        Fault(raw=f"HTTP/1.1 2x0 {API_KEY}\r\n\r\n".encode()),
+        Fault(raw=f"HTTP/1.1 200 OK\r\n{API_KEY}\0: a\r\n\r\n".encode()),
+        Fault(raw=f"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n{API_KEY}\r\n".encode()),
+        Fault(status=307, headers={"Location": f"http://{API_KEY}.example/"}),
+        Fault(status=500, body=b"x" * 65_530 + API_KEY.encode()),
+        Fault(status=500, body=(API_KEY.encode() + b" ") * 9_000),
+    ],
+    ids=["encoding", "status line", "header", "chunk", "redirect", "cut", "many"],
+)
+async def test_what_breaks_http_is_redacted_too(
+    server: FaultServer, connect: Connect, caplog: pytest.LogCaptureFixture, fault: Fault
+) -> None:
+    caplog.set_level(logging.DEBUG)
+    client = connect(server.base_url, api_key=API_KEY)
+    server.script("splits", *[fault] * 10)
+    with pytest.raises(errors.ORSError) as raised:
+        await client.environment("fault").list_splits()
+    for text in [*show(raised.value), repr(raised.value.__cause__), *(record.getMessage() for record in caplog.records)]:
+        assert_clean(text)
+
+
+async def test_a_long_secret_is_redacted_before_the_message_is_cut(server: FaultServer, connect: Connect) -> None:
+    secret = "".join(chr(65 + number % 26) for number in range(9_000))
+    async with connect(server.base_url).environment("fault").session(split="train", index=0, secrets={"key": secret}) as session:
+        server.script("prompt", Fault(status=500, body=b"bad secret: " + secret.encode()))
+        with pytest.raises(errors.SessionSetupFailed, match=r"bad secret: \[redacted\]$"):
+            await session.get_prompt()
+
+
+async def test_names_from_a_server_are_redacted(server: FaultServer, connect: Connect) -> None:
+    client = connect(server.base_url, api_key=API_KEY)
+    server.script(
+        "list_environments", Fault(body=json.dumps([f"../{API_KEY}"]).encode()), Fault(body=json.dumps([API_KEY]).encode())
+    )
+    environment = client.environment()
+    with pytest.raises(errors.ProtocolError) as raised:
+        await environment.resolve()
+    await environment.resolve()
+    server.script("create_session", Fault(body=json.dumps({"sid": API_KEY}).encode()))
+    session = await client.environment("fault").session(split="train", index=0).start()
+    for text in [*show(raised.value), repr(environment), repr(environment.session(split="train", index=0)), repr(session)]:
+        assert_clean(text)
+
+
+def test_nor_by_the_deletions_at_the_end(server: FaultServer, caplog: pytest.LogCaptureFixture) -> None:
+    client = AsyncORSClient(server.base_url, api_key=API_KEY)
+    asyncio.run(_leave_open(client))
+    server.script("delete", Fault(raw=f"HTTP/1.1 2x0 {API_KEY}\r\n\r\n".encode()))
+    client._core.delete_without_loop()
+    assert "could not be deleted" in caplog.text
+    assert_clean(caplog.text)
+
+
+async def _leave_open(client: AsyncORSClient) -> None:
+    await client.environment("fault").session(split="train", index=0).start()

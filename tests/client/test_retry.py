@@ -7,8 +7,8 @@ import httpx
 import pytest
 
 from ors_gym import errors
-from ors_gym.client import AsyncEnvironment, AsyncORSClient, Retry, Timeout
-from ors_gym.client._limits import retry_after
+from ors_gym.client import AsyncEnvironment, AsyncORSClient, Retry, Timeout, _limits
+from ors_gym.client._limits import Attempts, retry_after
 from ors_gym.testing import Fault, FaultServer
 from tests.client.conftest import Connect
 
@@ -124,3 +124,36 @@ def test_a_negative_retry_after_is_at_once() -> None:
 def test_a_policy_that_cannot_be_is_refused(options: dict[str, float]) -> None:
     with pytest.raises(ValueError, match="Retry"):
         Retry(**options)  # type: ignore[arg-type]
+
+
+class _Waits:
+    """Notes the pauses of `Attempts`, whose time and chance are the test's."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, chance: float = 1.0) -> None:
+        self.pauses: list[float] = []
+        self.now = 0.0
+        monkeypatch.setattr(_limits.random, "uniform", lambda low, high: low + chance * (high - low))
+        monkeypatch.setattr(_limits.time, "monotonic", lambda: self.now)
+        monkeypatch.setattr(_limits.asyncio, "sleep", self._sleep)
+
+    async def _sleep(self, seconds: float) -> None:
+        self.pauses.append(seconds)
+        self.now += seconds
+
+
+async def test_pauses_grow_up_to_a_cap_and_are_random(monkeypatch: pytest.MonkeyPatch) -> None:
+    for chance in (1.0, 0.5):
+        waits = _Waits(monkeypatch, chance)
+        attempts = Attempts(Retry(attempts=7, total=1000.0, backoff=1.0, max_backoff=10.0), None)
+        for _ in range(6):
+            await attempts.pause(errors.ServerError("busy"))
+        assert waits.pauses == [chance * bound for bound in (1.0, 2.0, 4.0, 8.0, 10.0, 10.0)]
+
+
+async def test_no_attempt_is_begun_after_the_total(monkeypatch: pytest.MonkeyPatch) -> None:
+    waits = _Waits(monkeypatch)
+    attempts = Attempts(Retry(attempts=100, total=10.0, backoff=1.0, max_backoff=100.0), None)
+    with pytest.raises(errors.ServerError, match=r"given up after 4 tries in 7\.0 s"):
+        for _ in range(100):
+            await attempts.pause(errors.ServerError("busy"))
+    assert waits.pauses == [1.0, 2.0, 4.0]

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from ors_gym import errors
-from ors_gym.client import _servers
+from ors_gym.client import Retry, Timeout, _servers
 from ors_gym.testing import Fault, FaultServer
 from tests.client.conftest import Connect
 
@@ -115,3 +115,24 @@ async def test_a_session_does_not_move(servers: list[FaultServer], connect: Conn
 def test_credentials_of_equal_servers_are_equal(connect: Connect) -> None:
     with pytest.raises(ValueError, match="same credentials"):
         connect(["http://a:b@one", "http://c:d@two"])
+
+
+async def test_a_server_that_hangs_takes_no_more_sessions(servers: list[FaultServer], connect: Connect) -> None:
+    environment = connect(urls(servers), timeout=Timeout(request=0.3), retry=Retry(attempts=1)).environment("fault")
+    servers[0].decide = lambda request: Fault(stall=0)
+    with pytest.raises(errors.TimeoutExceeded, match=r"request=0\.3"):
+        await environment.session(split="train", index=0).start()
+    await asyncio.gather(*(environment.session(split="train", index=0).start() for _ in range(6)))
+    assert [len(server.sessions) for server in servers] == [0, 3, 3]
+
+
+async def test_pings_that_hang_on_one_server_hold_up_no_others(servers: list[FaultServer], connect: Connect) -> None:
+    environment = connect(urls(servers[:2]), keepalive=0.3).environment("fault")
+    servers[0].decide = lambda request: Fault(stall=0) if request.endpoint == "ping" else None
+    sessions = [environment.session(split="train", index=0) for _ in range(200)]
+    await asyncio.gather(*(session.start() for session in sessions))
+    await asyncio.to_thread(servers[1].wait_for, "ping", 300, 20.0)
+    assert len({request.session_id for request in servers[1].received("ping")}) == 100
+    assert len(servers[0].received("ping")) == 64  # a hundred hang there, and no more connections than that
+    servers[0].decide = None
+    servers[0].drop_connections()

@@ -117,6 +117,28 @@ async def test_episode(server: FaultServer, connect: Connect) -> None:
     assert server.sessions == set()
 
 
+async def test_episode_while_it_is_started(server: FaultServer, connect: Connect) -> None:
+    server.script("create", Fault(delay=1.0))
+    session = connect(server.base_url).environment("fault").session(split="train", index=0, timeout=Timeout(episode=0.2))
+    with pytest.raises(errors.TimeoutExceeded, match=r"Timeout\(episode=0.2\)"):
+        await session.start()
+    assert server.sessions == set()
+
+
+async def test_no_limit_begins_while_a_session_waits_for_its_turn(server: FaultServer, connect: Connect) -> None:
+    client = connect(server.base_url, max_sessions=1)
+    environment = client.environment("fault")
+    async with environment.session(split="train", index=0) as first:
+        second = environment.session(split="train", index=1, timeout=Timeout(setup=0.5, episode=1.0))
+        starting = asyncio.create_task(second.start())
+        await asyncio.sleep(1.2)
+        assert not starting.done()
+        await first.aclose()
+        await starting
+        assert (await second.call_tool("echo", {"text": "in time"})).reward == 0.0
+        await second.aclose()
+
+
 async def test_no_limit_by_default_on_a_tool_call(session: AsyncSession) -> None:
     assert Timeout().tool_call is None
     assert Timeout() == Timeout(connect=10.0, request=60.0, tool_call=None, setup=600.0, episode=None, silence=60.0)
