@@ -1,9 +1,12 @@
 """A tool runs at most once: a lost result is resumed by its task_id, or reported lost; the call is never sent again."""
 
+import asyncio
+import time
+
 import pytest
 
 from ors_gym import errors
-from ors_gym.client import AsyncORSClient, AsyncSession, RequestTrace, Retry, Timeout
+from ors_gym.client import AsyncORSClient, AsyncSession, RequestTrace, Retry, Timeout, _tool_run
 from ors_gym.protocol import text_of
 from ors_gym.testing import Fault, FaultServer
 from tests.client.conftest import Connect
@@ -183,3 +186,35 @@ async def test_an_input_that_is_not_json_is_never_sent(server: FaultServer, sess
         with pytest.raises(errors.InvalidAction, match="is not JSON"):
             await session.call_tool("echo", input)
     assert server.received("call") == []
+
+
+async def test_a_call_does_not_meet_a_connection_that_the_server_has_closed(server: FaultServer, session: AsyncSession) -> None:
+    await asyncio.sleep(1.1)
+    server.drop_connections()
+    time.sleep(0.1)  # noqa: ASYNC251 - the loop has no time to notice
+    assert (await session.call_tool("echo", {"text": "on another connection"})).reward == 0.0
+    assert len(server.calls) == 1
+
+
+async def test_a_tool_that_is_silent_for_long_is_asked_for_again_and_again(
+    server: FaultServer, connect: Connect, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A server need not send pings. As long as it knows the `task_id`, nothing is lost."""
+    monkeypatch.setattr(_tool_run, "_HELD", 0.05)
+    client = connect(server.base_url, timeout=Timeout(silence=0.1), retry=Retry(attempts=2, backoff=0.01))
+    async with client.environment("fault").session(split="train", index=0) as session:
+        await session.get_prompt()
+        server.script("call", *[Fault(stall=b"event: end")] * 10)
+        assert (await session.call_tool("echo", {"text": "in the end"})).reward == 0.0
+    assert len(server.calls) == 1
+    assert client.stats().resumes == 10
+
+
+async def test_a_stream_that_breaks_at_once_again_and_again_is_given_up(server: FaultServer, connect: Connect) -> None:
+    client = connect(server.base_url, retry=Retry(attempts=3, backoff=0.01))
+    async with client.environment("fault").session(split="train", index=0) as session:
+        await session.get_prompt()
+        server.script("call", *[Fault(cut=b"event: end")] * 10)
+        with pytest.raises(errors.ResultLost):
+            await session.call_tool("echo", {"text": "?"})
+    assert len(server.received("call")) == 3

@@ -292,3 +292,16 @@ async def test_a_deep_task_of_ones_own_is_refused_before_it_leaves(server: Fault
         await environment.session(task_spec={"x": float("nan")}).start()
     assert server.received("create") == []
     assert server.sessions == set()
+
+
+async def test_a_long_error_body_is_not_parsed(server: FaultServer, client: AsyncORSClient) -> None:
+    body = b"[" + b"[]," * 5_000_000 + b"[]]"
+    server.script("splits", Fault(status=500, body=body))
+    tracemalloc.start()
+    try:
+        with pytest.raises(errors.ServerError, match=r"\[\[\],\[\],") as raised:
+            await client.environment("fault").list_splits()
+        assert tracemalloc.get_traced_memory()[1] < 6 * len(body)  # the server's copies too
+    finally:
+        tracemalloc.stop()
+    assert len(str(raised.value)) < 3_000

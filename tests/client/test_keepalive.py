@@ -48,6 +48,24 @@ async def test_one_ping_that_fails_is_tried_again_and_is_no_reason_to_give_a_ses
         assert (await session.call_tool("echo", {"text": "alive"})).reward == 0.0
 
 
+async def test_a_ping_that_fails_is_tried_again_before_the_next_is_due(server: FaultServer, connect: Connect) -> None:
+    environment = connect(server.base_url, keepalive=4.0).environment("fault")
+    async with environment.session(split="train", index=0):
+        server.script("ping", Fault(status=500))
+        await asyncio.to_thread(server.wait_for, "ping", 1)
+        first = time.monotonic()
+        await asyncio.to_thread(server.wait_for, "ping", 2)
+        assert 0.5 < time.monotonic() - first < 3.0
+
+
+async def test_pings_spread_out(server: FaultServer, connect: Connect) -> None:
+    client = connect(server.base_url)
+    await asyncio.gather(*(client.environment("fault").session(split="train", index=0).start() for _ in range(50)))
+    due = [at - session.last_request for at, _, session in client._core.keepalive._due]
+    assert 53.0 <= min(due) < 56.0
+    assert 58.0 < max(due) <= 60.0
+
+
 async def test_many_failed_pings_do_not_kill_a_healthy_session(server: FaultServer, connect: Connect) -> None:
     environment = connect(server.base_url, keepalive=0.05).environment("fault")
     async with environment.session(split="train", index=0) as session:
