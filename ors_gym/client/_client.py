@@ -22,7 +22,7 @@ from ors_gym.client._http import Http
 from ors_gym.client._servers import Servers
 from ors_gym.client._stats import EventHooks, Stats, checked_hooks
 from ors_gym.client._transport import Transport
-from ors_gym.client._urls import is_local_or_secure
+from ors_gym.client._urls import is_this_machine
 from ors_gym.protocol import names_adapter
 from ors_gym.secrets import Redactor
 
@@ -37,7 +37,7 @@ class AsyncORSClient:
 
     Args:
         base_url: `https://host[:port][/prefix]`, or a list of equal servers: a session is placed on the least busy one, and stays.
-        api_key: Sent as `X-API-Key`; if None, `ORS_API_KEY` is, to https and loopback URLs only.
+        api_key: Sent as `X-API-Key`; if None, `ORS_API_KEY` is, to https and loopback URLs only, and to these without a proxy.
         headers: Sent with every request.
         auth: A pair for HTTP Basic, or an `httpx.Auth`.
         timeout: Limits in seconds.
@@ -98,13 +98,14 @@ class AsyncORSClient:
         if keepalive is not None and not keepalive > 0:
             raise ValueError(f"keepalive must be a number of seconds above 0, or None, not {keepalive}")
         servers = Servers(base_urls)
-        if api_key is None and all(is_local_or_secure(server.base_url) for server in servers.all):
+        transport = Transport(verify=verify, cert=cert, proxy=proxy, trust_env=trust_env, max_response_bytes=max_response_bytes)
+        if api_key is None and all(_may_have_the_key(server.base_url, transport) for server in servers.all):
             api_key = os.environ.get("ORS_API_KEY") or None
         credentials = auth if isinstance(auth, tuple) else servers.credentials if auth is None else None
         prepared = _prepare_headers(api_key, headers, credentials)
         flow = auth if isinstance(auth, httpx.Auth) else None
         http = Http(
-            Transport(verify=verify, cert=cert, proxy=proxy, trust_env=trust_env),
+            transport,
             auth=flow,
             timeout=timeout,
             retry=retry,
@@ -233,3 +234,8 @@ def _collected(core: Core, base_url: str) -> None:
             ResourceWarning,
             stacklevel=2,
         )
+
+
+def _may_have_the_key(base_url: str, transport: Transport) -> bool:
+    """Whether `ORS_API_KEY` may go there: by https, or to this machine itself and not in clear to a proxy."""
+    return base_url.startswith("https:") or (is_this_machine(base_url) and transport.is_direct(base_url))

@@ -7,7 +7,7 @@ import os
 import ssl
 from collections.abc import AsyncIterator, Awaitable
 from dataclasses import dataclass
-from functools import cache, lru_cache
+from functools import cache, lru_cache, partial
 from typing import Any, Protocol, cast
 
 import aiohttp
@@ -129,12 +129,14 @@ class Transport(httpx_aiohttp.HttpxAiohttpClient):
 
     Args:
         verify, cert, proxy, trust_env: As for `httpx.AsyncClient`.
+        max_response_bytes: The longest body that is read.
     """
 
-    def __init__(self, *, verify: ssl.SSLContext | bool, cert: Any, proxy: Any, trust_env: bool) -> None:
+    def __init__(self, *, verify: ssl.SSLContext | bool, cert: Any, proxy: Any, trust_env: bool, max_response_bytes: int) -> None:
         if verify is True and cert is None:
             verify = _default_tls(*(os.environ.get(name) if trust_env else None for name in ("SSL_CERT_FILE", "SSL_CERT_DIR")))
         super().__init__(verify=verify, cert=cert, proxy=proxy, trust_env=trust_env)
+        self._max_response_bytes = max_response_bytes
         self._routes: dict[str, tuple[aiohttp.ClientSession, dict[str, Any]]] = {}
 
     def transfer(
@@ -156,12 +158,16 @@ class Transport(httpx_aiohttp.HttpxAiohttpClient):
         )
         return cast(Awaitable[_Received], answer)
 
+    def is_direct(self, url: str) -> bool:
+        """Whether requests to `url` go through no proxy."""
+        return cast(httpx_aiohttp.AiohttpTransport, self._transport_for_url(httpx.URL(url))).proxy is None
+
     def _route(self, origin: str) -> tuple[aiohttp.ClientSession, dict[str, Any]]:
         """The connections for an origin, and the proxy that they go through, as arguments of a request."""
         transport = self._transport_for_url(httpx.URL(origin))
         assert isinstance(transport, httpx_aiohttp.AiohttpTransport)
         if not isinstance(transport.client, aiohttp.ClientSession):
-            transport.client = _connections(transport.ssl_context)
+            transport.client = _connections(transport.ssl_context, self._max_response_bytes)
         proxy = transport.proxy
         if proxy is None:
             return transport.client, {}
@@ -186,11 +192,47 @@ class _Connecting:
         return f"connecting to {self.origin}"
 
 
+class _Endless(aiohttp.ClientPayloadError):
+    """An answer that goes on and on."""
+
+
+class _Protocol(ResponseHandler):
+    """Ends an answer that goes on and on outside of what is counted as its body: interim answers, chunk extensions.
+
+    Args:
+        loop: The event loop.
+        max_response_bytes: The longest body. What it is wrapped in may be as long again, and a MiB more.
+    """
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, max_response_bytes: int) -> None:
+        super().__init__(loop)
+        self._most = self._left = 2 * max_response_bytes + 2**20
+
+    def set_response_params(self, **options: Any) -> None:
+        self._left = self._most
+        super().set_response_params(**options)
+
+    def data_received(self, data: bytes) -> None:
+        self._left -= len(data)
+        if self._left >= 0:
+            super().data_received(data)
+        elif self.transport is not None:
+            endless = _Endless(f"it has more than {self._most} bytes, most of them not of its body")
+            self.set_exception(endless)
+            if self._payload is not None:
+                self._payload.set_exception(endless)
+            self.transport.abort()
+
+
 class _Connector(aiohttp.TCPConnector):
     """Keeps the limit on connecting, from the look-up of the name to the end of the TLS handshake, in a `Cleanup` too.
 
     aiohttp's own begins anew for each address of a host, and is an `asyncio.timeout`.
     """
+
+    def __init__(self, max_response_bytes: int, **options: Any) -> None:
+        super().__init__(**options)
+        self._factory = partial(_Protocol, self._loop, max_response_bytes)  # type: ignore[assignment]  # partial is invariant
 
     async def _create_connection(
         self, req: aiohttp.ClientRequest, traces: list[Trace], timeout: aiohttp.ClientTimeout
@@ -199,9 +241,9 @@ class _Connector(aiohttp.TCPConnector):
             return await super()._create_connection(req, traces, aiohttp.ClientTimeout())
 
 
-def _connections(tls: ssl.SSLContext) -> aiohttp.ClientSession:
+def _connections(tls: ssl.SSLContext, max_response_bytes: int) -> aiohttp.ClientSession:
     """aiohttp's connections without a limit, and without its cookies: those belong to a session here."""
-    connector = _Connector(limit=0, ssl=tls, keepalive_timeout=_IDLE_CONNECTION)
+    connector = _Connector(max_response_bytes, limit=0, ssl=tls, keepalive_timeout=_IDLE_CONNECTION)
     return aiohttp.ClientSession(
         connector=connector, cookie_jar=aiohttp.DummyCookieJar(), response_class=_Received, auto_decompress=False
     )
@@ -254,6 +296,8 @@ def classify(call: Call, failure: Exception) -> Broken:
             return broken("the connection broke: the server closed it", sent=True)
         case aiohttp.ClientHttpProxyError():
             return broken(f"the proxy answered HTTP {failure.status}", sent=False, retryable=False)
+        case _Endless():
+            return broken(f"not an HTTP answer: {reason}", sent=True, retryable=False, kind=ProtocolError)
         case aiohttp.ClientResponseError():
             return broken(f"not an HTTP answer: {reason}", sent=True, retryable=False, kind=ProtocolError)
         case aiohttp.InvalidURL():

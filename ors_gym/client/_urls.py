@@ -53,12 +53,12 @@ def is_session_id(sid: str) -> bool:
     return _SESSION_ID.fullmatch(sid) is not None
 
 
-def is_local_or_secure(base_url: str) -> bool:
-    """Whether a key from the environment may go there: https, or this machine."""
-    url = httpx.URL(base_url)
-    if url.scheme == "https" or url.host == "localhost":
+def is_this_machine(base_url: str) -> bool:
+    """Whether a server is on this machine."""
+    host = httpx.URL(base_url).host
+    if host == "localhost":
         return True
     try:
-        return ipaddress.ip_address(url.host).is_loopback
+        return ipaddress.ip_address(host).is_loopback
     except ValueError:
         return False

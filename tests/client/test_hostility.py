@@ -1,6 +1,7 @@
 """A server that is broken or hostile: a `ProtocolError` that says what was wrong, bounded memory, the other sessions untouched."""
 
 import asyncio
+import contextlib
 import json
 import tracemalloc
 from typing import Any
@@ -9,7 +10,7 @@ from urllib.parse import unquote
 import pytest
 
 from ors_gym import errors
-from ors_gym.client import AsyncEnvironment, AsyncORSClient, AsyncSession
+from ors_gym.client import AsyncEnvironment, AsyncORSClient, AsyncSession, Timeout
 from ors_gym.testing import Fault, FaultServer
 from tests.client.conftest import Connect
 
@@ -305,3 +306,29 @@ async def test_a_long_error_body_is_not_parsed(server: FaultServer, client: Asyn
     finally:
         tracemalloc.stop()
     assert len(str(raised.value)) < 3_000
+
+
+@pytest.mark.parametrize(
+    ("begin", "again"),
+    [
+        (b"", b"HTTP/1.1 102 Processing\r\n\r\n" * 200),
+        (b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\nContent-Type: text/event-stream\r\n\r\n5;e=", b"a" * 5000),
+        (b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n", b"0" * 5000),
+    ],
+    ids=["interim answers", "a chunk's extension", "a chunk's size"],
+)
+async def test_an_answer_that_is_endless_outside_of_its_body(connect: Connect, begin: bytes, again: bytes) -> None:
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with contextlib.suppress(ConnectionError):
+            await reader.readuntil(b"\r\n\r\n")
+            writer.write(begin)
+            while True:
+                writer.write(again)
+                await writer.drain()
+
+    async with asyncio.timeout(20), await asyncio.start_server(serve, "127.0.0.1", 0) as endless:
+        port = endless.sockets[0].getsockname()[1]
+        client = connect(f"http://127.0.0.1:{port}", max_response_bytes=10_000, timeout=Timeout(request=None))
+        with pytest.raises(errors.ProtocolError, match="more than 1068576 bytes, most of them not of its body"):
+            await client.health()
+        endless.close()
