@@ -3,8 +3,9 @@
 import base64
 import json
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any
 from urllib.parse import quote, quote_plus
 
@@ -92,37 +93,46 @@ class Redactor:
     """Replaces every secret that it knows in a text, also where it was escaped (twice, too), quoted for a URL, or in base64."""
 
     placeholder = "[redacted]"
+    _most_lent = 1_000
 
     def __init__(self, secrets: Iterable[str] = ()) -> None:
         self._forms: dict[str, None] = {}
+        self._origin = self
+        self._lent: dict[str, set[str]] = {}
         self.add(*secrets)
 
     def add(self, *secrets: str) -> None:
         """Secrets to replace from now on. Empty strings are ignored."""
-        for secret in secrets:
-            if not secret:
-                continue
+        for secret in filter(None, secrets):
             self._forms.update(dict.fromkeys(_forms(secret)))
-        self._forms = dict.fromkeys(sorted(self._forms, key=len, reverse=True))
 
     def extended(self, *secrets: str) -> "Redactor":
-        """Another redactor that knows these secrets too."""
+        """Another redactor that knows these secrets too.
+
+        This one, and all that come of it, know the last 1,000 of them as well: a server may send one session's to another.
+        """
         other = Redactor()
-        other._forms = dict(self._forms)
+        other._origin, other._forms = self._origin, dict(self._forms)
         other.add(*secrets)
+        lent = self._origin._lent
+        lent.update({secret: _forms(secret) for secret in secrets if secret and secret not in lent})
+        for oldest in list(lent)[: -self._most_lent]:
+            del lent[oldest]
         return other
 
     @property
     def longest(self) -> int:
         """The length of the longest text that it replaces, or 1: so much may be a part of one at the end of a text that was cut."""
-        return max(map(len, self._forms), default=1)
+        return max(map(len, self._known()), default=1)
 
     def redact(self, text: str) -> str:
         """`text` with every known secret replaced by `[redacted]`."""
-        for form in self._forms:
-            if form in text:
-                text = text.replace(form, self.placeholder)
+        for form in sorted({form for form in self._known() if form in text}, key=len, reverse=True):
+            text = text.replace(form, self.placeholder)
         return text
+
+    def _known(self) -> Iterator[str]:
+        return chain(self._forms, self._origin._forms, *list(self._origin._lent.values()))
 
     def __repr__(self) -> str:
         return f"Redactor({len(self._forms)} forms)"

@@ -94,12 +94,22 @@ def test_an_empty_secret_is_none() -> None:
     assert Redactor([""]).redact("text") == "text"
 
 
-def test_a_redactor_is_extended_without_being_changed() -> None:
+def test_what_a_redactor_is_extended_by_all_of_its_kin_know() -> None:
+    first = Redactor(["one"])
+    second, third = first.extended("two"), first.extended("three")
+    for redactor in (first, second, third, second.extended("four")):
+        assert redactor.redact("one two three") == "[redacted] [redacted] [redacted]"
+    assert Redactor(["one"]).redact("one two") == "[redacted] two"
+    assert "one" not in repr(first)
+
+
+def test_what_was_lent_long_ago_is_forgotten_and_ones_own_never() -> None:
     first = Redactor(["one"])
     second = first.extended("two")
-    assert first.redact("one two") == "[redacted] two"
-    assert second.redact("one two") == "[redacted] [redacted]"
-    assert "one" not in repr(first)
+    for number in range(1_000):
+        first.extended(f"secret-{number}")
+    assert first.redact("one two secret-0") == "[redacted] two [redacted]"
+    assert second.redact("one two secret-0") == "[redacted] [redacted] [redacted]"
 
 
 def test_lone_surrogates_do_no_harm() -> None:

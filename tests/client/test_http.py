@@ -410,6 +410,12 @@ def test_a_key_from_the_environment_goes_to_https_and_loopback_only(
     assert AsyncORSClient(base_url, api_key="mine")._core.headers["X-API-Key"] == "mine"
 
 
+def test_a_key_from_the_environment_goes_in_clear_to_no_proxy(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ORS_API_KEY", "k3y")
+    for base_url, sent in (("http://127.0.0.1:1", False), ("https://example.com", True)):
+        assert ("X-API-Key" in AsyncORSClient(base_url, proxy="http://proxy.example")._core.headers) is sent
+
+
 async def test_headers_are_sent_with_every_request(server: FaultServer, connect: Connect) -> None:
     await play(connect(server.base_url, headers={"X-Deployment": "owner/name", "User-Agent": "mine"}))
     assert {(request.headers["x-deployment"], request.headers["user-agent"]) for request in server.requests} == {

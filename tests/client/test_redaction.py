@@ -198,3 +198,19 @@ def test_nor_by_the_deletions_at_the_end(server: FaultServer, caplog: pytest.Log
 
 async def _leave_open(client: AsyncORSClient) -> None:
     await client.environment("fault").session(split="train", index=0).start()
+
+
+async def test_the_secret_of_one_session_in_the_answer_to_another(server: FaultServer, connect: Connect) -> None:
+    environment = connect(server.base_url).environment("fault")
+    async with (
+        environment.session(split="train", index=0) as other,
+        environment.session(split="train", index=0, secrets={"key": CANARY}),
+    ):
+        leak = Fault(status=500, body=json.dumps({"detail": CANARY}).encode())
+        server.script("prompt", leak)
+        server.script("splits", leak)
+        for use in (other.get_prompt, environment.list_splits):
+            with pytest.raises(errors.ORSError, match=r"\[redacted\]") as raised:
+                await use()
+            for text in show(raised.value):
+                assert_clean(text)
