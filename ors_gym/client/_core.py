@@ -223,7 +223,7 @@ class Core:
         call = live.call("POST", "ping")
         call.timeout = timeout or call.timeout
         answer = await self.http.request(call, attempts=attempts)
-        if answer.status in (404, 410):
+        if answer.status in (404, 410) and live.open:
             live.gone = live.gone or f"a ping was answered with HTTP {answer.status}: {answer.words()}"
         return answer
 
@@ -234,8 +234,10 @@ class Core:
         live.idle = idle  # the ping asks about the request before it
         return alive
 
-    def lost(self, live: Live, reason: str) -> SessionLost:
-        """The error of a session that is gone; the first is counted."""
+    def lost(self, live: Live, reason: str) -> SessionLost | SessionClosed:
+        """The error of a session that is gone; the first is counted. It is no loss if it was deleted from here meanwhile."""
+        if not live.open:
+            return SessionClosed(f"{live.describe()} was closed meanwhile: {reason}", session_id=live.sid)
         if not live.loss_counted:
             live.loss_counted = True
             self.http.counters.losses += 1

@@ -199,6 +199,8 @@ class _Endless(aiohttp.ClientPayloadError):
 class _Protocol(ResponseHandler):
     """Ends an answer that goes on and on outside of what is counted as its body: interim answers, chunk extensions.
 
+    Whoever reads an answer when its connection is closed gets an error; aiohttp's own forgets the reader before it is told.
+
     Args:
         loop: The event loop.
         max_response_bytes: The longest body. What it is wrapped in may be as long again, and a MiB more.
@@ -212,6 +214,18 @@ class _Protocol(ResponseHandler):
         self._left = self._most
         super().set_response_params(**options)
 
+    def close(self) -> None:
+        self._tell_the_reader(aiohttp.ClientConnectionError("it was closed"))
+        super().close()
+
+    def abort(self) -> None:
+        self._tell_the_reader(aiohttp.ClientConnectionError("it was closed"))
+        super().abort()
+
+    def _tell_the_reader(self, error: aiohttp.ClientError) -> None:
+        if self._payload is not None and not self._payload.is_eof():
+            self._payload.set_exception(error)
+
     def data_received(self, data: bytes) -> None:
         self._left -= len(data)
         if self._left >= 0:
@@ -219,8 +233,7 @@ class _Protocol(ResponseHandler):
         elif self.transport is not None:
             endless = _Endless(f"it has more than {self._most} bytes, most of them not of its body")
             self.set_exception(endless)
-            if self._payload is not None:
-                self._payload.set_exception(endless)
+            self._tell_the_reader(endless)
             self.transport.abort()
 
 

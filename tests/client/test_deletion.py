@@ -524,3 +524,36 @@ async def test_a_session_that_is_closed_while_it_is_started_does_not_stay(server
     assert server.sessions == set()
     async with environment.session(split="train", index=0):
         """Its slot is free again."""
+
+
+@pytest.mark.parametrize("stall", [b'{"num', b"event: end"], ids=["a body", "an event stream"])
+async def test_who_reads_an_answer_when_the_client_closes_is_told(server: FaultServer, connect: Connect, stall: bytes) -> None:
+    client = connect(server.base_url)
+    environment = client.environment("fault")
+    session = await environment.session(split="train", index=0).start()
+    await session.get_prompt()
+    endpoint = "num_tasks" if stall.startswith(b"{") else "call"
+    server.script(endpoint, Fault(stall=stall))
+    reading = asyncio.create_task(
+        environment.num_tasks("train") if endpoint == "num_tasks" else session.call_tool("echo", {"text": "?"})
+    )
+    await asyncio.to_thread(server.wait_for, endpoint)
+    await asyncio.sleep(0.2)
+    async with asyncio.timeout(20):
+        await client.aclose()
+        with pytest.raises(SessionClosed, match="closed"):
+            await reading
+    assert client.stats().in_flight == 0
+
+
+@pytest.mark.parametrize("status", [404, 410])
+async def test_a_request_that_meets_the_deletion_is_no_loss(server: FaultServer, connect: Connect, status: int) -> None:
+    client = connect(server.base_url)
+    session = await client.environment("fault").session(split="train", index=0).start()
+    server.script("prompt", Fault(delay=0.3, status=status))
+    asking = asyncio.create_task(session.get_prompt())
+    await asyncio.to_thread(server.wait_for, "prompt")
+    await session.aclose()
+    with pytest.raises(SessionClosed, match="was closed meanwhile"):
+        await asking
+    assert client.stats().losses == 0

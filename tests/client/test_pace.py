@@ -1,15 +1,21 @@
 """How fast requests begin: a few in each iteration of the event loop, in their order."""
 
 import asyncio
+import time
 from collections import Counter
 
-from ors_gym.client import RequestTrace
+import pytest
+
+from ors_gym.client import RequestTrace, _pace
 from ors_gym.client._pace import Pace
 from ors_gym.testing import Fault, FaultServer
 from tests.client.conftest import Connect
 
 
-async def test_requests_that_come_at_once_begin_a_few_at_a_time(server: FaultServer, connect: Connect) -> None:
+async def test_requests_that_come_at_once_begin_a_few_at_a_time(
+    server: FaultServer, connect: Connect, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(_pace, "_PER_SECOND", 0)
     iteration = 0
     begun: Counter[int] = Counter()
 
@@ -51,6 +57,23 @@ async def test_they_begin_in_their_order_and_one_that_is_cancelled_takes_no_turn
     await asyncio.wait([*first, late])
     assert begun == [*range(16), *range(26, 51)]
     assert [task.cancelled() for task in first].count(True) == 10
+
+
+async def test_more_begin_after_an_iteration_that_took_long() -> None:
+    pace = Pace()
+    begun: list[int] = []
+
+    async def begin(number: int) -> None:
+        await pace.turn()
+        begun.append(number)
+
+    tasks = [asyncio.create_task(begin(number)) for number in range(100)]
+    await asyncio.sleep(0)
+    time.sleep(0.1)  # noqa: ASYNC251 - what else runs on the loop
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    assert begun == list(range(100))
+    await asyncio.wait(tasks)
 
 
 async def test_where_all_who_waited_are_gone_the_next_begins_at_once() -> None:
