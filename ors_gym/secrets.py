@@ -96,7 +96,7 @@ class Redactor:
     _most_lent = 1_000
 
     def __init__(self, secrets: Iterable[str] = ()) -> None:
-        self._forms: dict[str, None] = {}
+        self._forms: set[str] = set()
         self._origin = self
         self._lent: dict[str, set[str]] = {}
         self.add(*secrets)
@@ -104,18 +104,18 @@ class Redactor:
     def add(self, *secrets: str) -> None:
         """Secrets to replace from now on. Empty strings are ignored."""
         for secret in filter(None, secrets):
-            self._forms.update(dict.fromkeys(_forms(secret)))
+            self._forms |= _forms(secret)
 
     def extended(self, *secrets: str) -> "Redactor":
         """Another redactor that knows these secrets too.
 
         This one, and all that come of it, know the last 1,000 of them as well: a server may send one session's to another.
         """
-        other = Redactor()
-        other._origin, other._forms = self._origin, dict(self._forms)
-        other.add(*secrets)
-        lent = self._origin._lent
-        lent.update({secret: _forms(secret) for secret in secrets if secret and secret not in lent})
+        other, lent = Redactor(), self._origin._lent
+        other._origin, other._forms = self._origin, set(self._forms)
+        for secret in filter(None, secrets):
+            forms = lent[secret] = lent.get(secret) or _forms(secret)
+            other._forms |= forms
         for oldest in list(lent)[: -self._most_lent]:
             del lent[oldest]
         return other
@@ -132,7 +132,7 @@ class Redactor:
         return text
 
     def _known(self) -> Iterator[str]:
-        return chain(self._forms, self._origin._forms, *list(self._origin._lent.values()))
+        return chain(self._forms, *list(self._origin._lent.values()))
 
     def __repr__(self) -> str:
         return f"Redactor({len(self._forms)} forms)"

@@ -98,25 +98,25 @@ class LastResort:
             verify=self.verify, cert=self.cert, proxy=self.proxy, trust_env=self.trust_env, auth=self.auth, timeout=seconds
         ) as client:
             work = partial(_send_all, client, left, skipped, time.monotonic() + _LAST_RESORT_SECONDS)
-            threads = [threading.Thread(target=work, daemon=True) for _ in range(min(_AT_ONCE, len(left)) - 1)]
-            started = []
-            for thread in threads:
+            helpers = []
+            for _ in range(min(_AT_ONCE, len(left)) - 1):
                 with suppress(RuntimeError):  # the interpreter may be past the point where threads can begin
-                    thread.start()
-                    started.append(thread)
+                    helper = threading.Thread(target=work, daemon=True)
+                    helper.start()
+                    helpers.append(helper)
             work()
-            for thread in started:
-                thread.join()
+            for helper in helpers:
+                helper.join()
         if left or skipped:
             logger.warning("%d more sessions may be left on their servers until these time them out", len(left) + len(skipped))
 
 
 def _send_all(client: httpx.Client, left: deque[httpx.Request], skipped: deque[httpx.Request], end: float) -> None:
     unreachable: set[bytes] = set()
-    while left and time.monotonic() < end:
+    while time.monotonic() < end:
         try:
             request = left.popleft()
-        except IndexError:  # another thread took the last one
+        except IndexError:
             return
         server = request.url.netloc
         if server in unreachable:

@@ -210,7 +210,7 @@ class Core:
             try:
                 answer = await self.ping(session, Attempts(Retry(attempts=1), patience=0.0), timeout)
                 if answer.status in (404, 410):
-                    self.lost(session, session.gone)
+                    self.lost(session, f"a ping was answered with HTTP {answer.status}: {answer.words()}")
                 if answer.status in (200, 404, 410):
                     return
             except ORSError as error:
@@ -219,13 +219,10 @@ class Core:
                 await asyncio.sleep(_PING_AGAIN)
 
     async def ping(self, live: Live, attempts: Attempts | None = None, timeout: Timeout | None = None) -> Answer:
-        """Asks the server whether it has the session; 404 and 410 mean that it is gone, and are noted on it."""
+        """Asks the server whether it has the session; 404 and 410 mean that it is gone."""
         call = live.call("POST", "ping")
         call.timeout = timeout or call.timeout
-        answer = await self.http.request(call, attempts=attempts)
-        if answer.status in (404, 410) and live.open:
-            live.gone = live.gone or f"a ping was answered with HTTP {answer.status}: {answer.words()}"
-        return answer
+        return await self.http.request(call, attempts=attempts)
 
     async def is_alive(self, live: Live) -> bool:
         """Whether the server has the session."""
@@ -235,11 +232,10 @@ class Core:
         return alive
 
     def lost(self, live: Live, reason: str) -> SessionLost | SessionClosed:
-        """The error of a session that is gone; the first is counted. It is no loss if it was deleted from here meanwhile."""
+        """The error of a session that is gone, which is noted on it and counted once. It is none if it was deleted meanwhile."""
         if not live.open:
             return SessionClosed(f"{live.describe()} was closed meanwhile: {reason}", session_id=live.sid)
-        if not live.loss_counted:
-            live.loss_counted = True
+        if not live.gone:
             self.http.counters.losses += 1
         live.gone = reason
         message = f"{live.describe()} is gone: {reason}; it had been idle for {live.idle:.0f} s"

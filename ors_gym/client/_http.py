@@ -156,10 +156,9 @@ class Http:
                 call.server.went_down()
                 raise
             except Broken as broken:
-                if broken.retryable:
-                    call.server.went_down()
-                else:
+                if not broken.retryable:
                     raise broken.error from None
+                call.server.went_down()
                 await attempts.pause(broken.error)
             else:
                 if answer.status not in _RETRIED:

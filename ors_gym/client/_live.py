@@ -29,7 +29,6 @@ class Live:
         idle: Seconds between that request and the one before.
         open: Whether it is still to be deleted.
         gone: Why it is not on the server any more, or "".
-        loss_counted: Whether that is in the counters.
         creation: Its `/create`, from when it is sent: whoever deletes the session waits for it, so that nothing appears afterwards.
     """
 
@@ -44,7 +43,6 @@ class Live:
     idle: float = 0.0
     open: bool = True
     gone: str = ""
-    loss_counted: bool = False
     creation: Cleanup[Answer] | None = None
 
     @property

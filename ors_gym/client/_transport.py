@@ -309,9 +309,7 @@ def classify(call: Call, failure: Exception) -> Broken:
             return broken("the connection broke: the server closed it", sent=True)
         case aiohttp.ClientHttpProxyError():
             return broken(f"the proxy answered HTTP {failure.status}", sent=False, retryable=False)
-        case _Endless():
-            return broken(f"not an HTTP answer: {reason}", sent=True, retryable=False, kind=ProtocolError)
-        case aiohttp.ClientResponseError():
+        case _Endless() | aiohttp.ClientResponseError():
             return broken(f"not an HTTP answer: {reason}", sent=True, retryable=False, kind=ProtocolError)
         case aiohttp.InvalidURL():
             return broken("not a URL that can be asked", sent=False, retryable=False)

@@ -208,13 +208,3 @@ async def test_a_tool_that_is_silent_for_long_is_asked_for_again_and_again(
         assert (await session.call_tool("echo", {"text": "in the end"})).reward == 0.0
     assert len(server.calls) == 1
     assert client.stats().resumes == 10
-
-
-async def test_a_stream_that_breaks_at_once_again_and_again_is_given_up(server: FaultServer, connect: Connect) -> None:
-    client = connect(server.base_url, retry=Retry(attempts=3, backoff=0.01))
-    async with client.environment("fault").session(split="train", index=0) as session:
-        await session.get_prompt()
-        server.script("call", *[Fault(cut=b"event: end")] * 10)
-        with pytest.raises(errors.ResultLost):
-            await session.call_tool("echo", {"text": "?"})
-    assert len(server.received("call")) == 3

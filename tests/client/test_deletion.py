@@ -68,6 +68,10 @@ def open_session(client: AsyncORSClient) -> Coroutine[Any, Any, Any]:
     return client.environment("fault").session(split="train", index=0).start()
 
 
+async def open_sessions(client: AsyncORSClient, count: int) -> None:
+    await asyncio.gather(*(open_session(client) for _ in range(count)))
+
+
 def test_by_the_client_when_it_closes_after_its_loop(
     server: FaultServer, caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str]
 ) -> None:
@@ -204,11 +208,8 @@ async def test_closing_gives_deletions_that_failed_another_try_and_is_over_in_ti
 
 
 def test_many_without_a_loop(server: FaultServer) -> None:
-    async def leave_open(client: AsyncORSClient) -> None:
-        await asyncio.gather(*(client.environment("fault").session(split="train", index=0).start() for _ in range(100)))
-
     client = AsyncORSClient(server.base_url)
-    asyncio.run(leave_open(client))
+    asyncio.run(open_sessions(client, 100))
     server.decide = lambda request: Fault(delay=0.3)  # half a minute, one after another
     client._core.delete_without_loop()
     once_each(server)
@@ -217,12 +218,9 @@ def test_many_without_a_loop(server: FaultServer) -> None:
 def test_those_for_which_no_time_is_left_are_counted(
     server: FaultServer, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async def leave_open(client: AsyncORSClient) -> None:
-        await asyncio.gather(*(client.environment("fault").session(split="train", index=0).start() for _ in range(50)))
-
     monkeypatch.setattr(_cleanup, "_LAST_RESORT_SECONDS", 1.0)
     client = AsyncORSClient(server.base_url)
-    asyncio.run(leave_open(client))
+    asyncio.run(open_sessions(client, 50))
     server.decide = lambda request: Fault(stall=0)
     client._core.delete_without_loop()
     assert "34 more sessions may be left" in caplog.text
